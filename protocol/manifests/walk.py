@@ -1,0 +1,17 @@
+"""From a manifest to those it embeds, however deep they nest, without using Python's stack."""
+
+from __future__ import annotations
+
+from protocol.manifests.agent import Embedded, check_agent, is_workflow
+from protocol.manifests.place import Place
+from protocol.manifests.workflow import check_workflow
+
+
+def check_documents(value: object, *, workflow: bool) -> None:
+    """Check a document of the given kind and every one inside it; raises `ManifestInvalid` for the first."""
+    place = Place()
+    left = (check_workflow if workflow else check_agent)(value, place)[::-1]
+    while left:
+        document: Embedded = left.pop()
+        check = check_workflow if is_workflow(document.value) else check_agent
+        left.extend(reversed(check(document.value, document.place)))
