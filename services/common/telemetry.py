@@ -1,0 +1,140 @@
+"""Traces: `traceparent` crosses always, spans are made only when an OTLP endpoint is configured.
+
+operations 12.11. OpenTelemetry is imported when it is configured and not before: it costs a service half
+a second of start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from services.common.logs import error_text, get_logger, trace_context
+from services.common.metadata import TRACEPARENT, find
+
+FLUSH_S: Final = 2.0
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+def new_trace_id() -> str:
+    """A fresh trace id: 32 hex digits."""
+    return secrets.token_hex(16)
+
+
+def traceparent(trace_id: str, sampled: bool = False) -> str:
+    """A trace context with a fresh span id."""
+    return f"00-{trace_id}-{secrets.token_hex(8)}-{'01' if sampled else '00'}"
+
+
+class Telemetry:
+    """Tracing that makes no spans."""
+
+    server_span: Any = None
+    """`server_span(method, context)`, a context manager around a handler; None makes none."""
+
+    @contextlib.contextmanager
+    def span(
+        self, name: str, attributes: Mapping[str, str], parent: str | None = None
+    ) -> Iterator[str | None]:
+        """A span around a block; gives the traceparent to send on (the parent's own without spans)."""
+        yield parent
+
+    async def flush(self) -> None:
+        """Sends what is left; at most 2 s."""
+
+
+def configure_telemetry(environ: Mapping[str, str], service: str) -> Telemetry:
+    """Tracing as the environment asks for it."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Telemetry()
+    if not any(environ.get(name, "").strip() for name in _ENDPOINTS):
+        return Telemetry()
+    return _OtlpTelemetry(environ, service)
+
+
+class _OtlpTelemetry(Telemetry):
+    """Spans to an OTLP endpoint."""
+
+    def __init__(self, environ: Mapping[str, str], service: str) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        name = environ.get("OTEL_SERVICE_NAME", "").strip() or f"nylorun-{service}"
+        self._provider = TracerProvider(
+            resource=Resource.create({"service.name": name}), shutdown_on_exit=False
+        )
+        self._provider.add_span_processor(BatchSpanProcessor(_exporter(environ)))
+        self._tracer = self._provider.get_tracer("whippletree")
+        self.server_span = self._server_span
+
+    @contextlib.contextmanager
+    def span(
+        self, name: str, attributes: Mapping[str, str], parent: str | None = None
+    ) -> Iterator[str | None]:
+        """A client span; an exception marks it with its type and nothing of its text."""
+        from opentelemetry.trace import SpanKind
+
+        with self._run(name, attributes, parent, SpanKind.CLIENT) as sent:
+            yield sent
+
+    @contextlib.contextmanager
+    def _server_span(self, method: str, context: Any) -> Iterator[None]:
+        from opentelemetry.trace import SpanKind
+
+        parent = find(context.invocation_metadata(), TRACEPARENT)
+        attributes = {"rpc.system.name": "grpc", "rpc.method": method.lstrip("/")}
+        with self._run(method.lstrip("/"), attributes, parent, SpanKind.SERVER) as sent:
+            trace_context.set(sent)
+            yield
+
+    @contextlib.contextmanager
+    def _run(self, name: str, attributes: Mapping[str, str], parent: str | None, kind: Any) -> Iterator[str]:
+        from opentelemetry.trace import StatusCode
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier = {TRACEPARENT: parent} if parent else {}
+        context = TraceContextTextMapPropagator().extract(carrier)
+        with self._tracer.start_as_current_span(
+            name,
+            context=context,
+            kind=kind,
+            attributes=dict(attributes),
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            ids = span.get_span_context()
+            try:
+                yield f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{int(ids.trace_flags):02x}"
+            except BaseException as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+    async def flush(self) -> None:
+        """Sends what is left in a thread, at most 2 s."""
+        try:
+            async with asyncio.timeout(FLUSH_S):
+                await asyncio.to_thread(self._provider.shutdown)
+        except TimeoutError:
+            get_logger().warning("telemetry_flush_timeout", error="spans were dropped")
+        except Exception as error:  # noqa: BLE001  (exporters raise what their transports raise)
+            get_logger().warning("telemetry_flush_failed", error=error_text(error))
+
+
+def _exporter(environ: Mapping[str, str]) -> Any:
+    protocol = (
+        environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "").strip()
+        or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip()
+        or "grpc"
+    )
+    if protocol == "grpc":
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as GrpcExporter
+
+        return GrpcExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as HttpExporter
+
+    return HttpExporter()
