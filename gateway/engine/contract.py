@@ -88,9 +88,14 @@ class EffectRequest:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The effect has an outcome {value, statePatch?}, as core answered it."""
+    """The effect has an outcome {value, statePatch?}, as core answered it.
+
+    `plain` may be True when the frame that brought it was parsed as plain (`protocol.jsjson.Parsed`): then
+    everything made of the outcome is written the fast way.
+    """
 
     outcome: Mapping[str, JsonValue]
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class RecordedOutcome:
     effect_id: str
     request_hash: str
     outcome: Mapping[str, JsonValue]
+    plain: bool = False
+    """As in `Completed`."""
 
 
 @dataclass(frozen=True, slots=True)
