@@ -1,0 +1,71 @@
+# Everything a person types. `make` alone explains the targets.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
+CODE := protocol cli gateway services bench tests hatch_build.py
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo up test unit system faults lint bench protos clean
+
+help: ## Explain the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(VENV)/.run ## Install what running needs into .venv
+
+demo: $(VENV)/.run ## Run one agent turn through all five processes and show what happened
+	@$(BIN)/whippletree demo
+
+up: $(VENV)/.run ## Start the five processes on this machine and keep them running (Ctrl-C stops them)
+	@$(BIN)/whippletree up
+
+test: $(VENV)/.test ## Set up and run every test
+	@$(BIN)/python -m tests.stages
+
+unit: $(VENV)/.test ## Run the unit tests and the vectors only
+	@$(BIN)/python -m tests.stages unit
+
+system: $(VENV)/.test ## Run the tests that start the real processes
+	@$(BIN)/python -m tests.stages system
+
+faults: $(VENV)/.test ## Run the tests that kill processes
+	@$(BIN)/python -m tests.stages faults
+
+lint: $(VENV)/.lint ## Check style, types and import rules
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(VENV)/.test ## Run all benchmarks and print them as a table
+	@$(BIN)/python -m bench
+
+protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under protos/
+	@$(BIN)/python hatch_build.py
+
+clean: ## Remove the virtual environment and everything generated
+	rm -rf $(VENV) build dist protos/whippletree/v1/*_pb2*.py protos/whippletree/v1/*_pb2*.pyi
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "Whippletree needs Python 3.11 or newer as '$(PYTHON)' (on Debian: apt install python3; or name another one: make PYTHON=python3.12)." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "Python's venv module is missing. Install it (on Debian: apt install python3-venv) and run make again." >&2; exit 1; }
+	@echo "Setting up $(VENV) (once)..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+
+$(VENV)/.run: $(SOURCES) | $(BIN)/uv
+	@echo "Installing Whippletree and what it needs..."
+	@$(UV) --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	@$(UV) --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.test
+	@$(UV) --group lint
+	@touch $@

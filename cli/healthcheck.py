@@ -1,0 +1,127 @@
+"""`whippletree healthcheck`: one question to a process on this machine, for container health checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+TIMEOUT_S: Final = 3.0
+LOOPBACK: Final = "127.0.0.1"
+
+
+class Unhealthy(Exception):
+    """The process doesn't work, or doesn't answer; the text says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcService:
+    """A service behind gRPC: its full name and its usual port."""
+
+    full_name: str
+    port: int
+
+
+GRPC_SERVICES: Final[Mapping[str, GrpcService]] = {
+    "model-executor": GrpcService("whippletree.v1.ModelExecutor", 4410),
+    "mcp-pool": GrpcService("whippletree.v1.McpPool", 4420),
+    "sandbox-manager": GrpcService("whippletree.v1.SandboxManager", 4430),
+}
+
+
+def run_healthcheck(service: str | None) -> int:
+    """The exit code: 0 healthy, 1 not (the reason on stderr)."""
+    try:
+        check(service, os.environ)
+    except Unhealthy as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def check(service: str | None, environ: Mapping[str, str]) -> None:
+    """Raises Unhealthy unless the service works. Without a name: the harness when it is configured here,
+    else the first of the three services that listens."""
+    if service in ("harness", "gateway", "all-in-one") or (
+        service is None and environ.get("NYLORUN_HARNESS_URL")
+    ):
+        _check_gateway(environ)
+    elif service == "dev-core":
+        _check_core(environ)
+    elif service in GRPC_SERVICES:
+        _check_grpc(GRPC_SERVICES[service], environ)
+    elif service is None:
+        _check_any(environ)
+    else:
+        known = ", ".join(("harness", *GRPC_SERVICES, "dev-core"))
+        raise Unhealthy(f"There is no service '{service}'; there are {known}.")
+
+
+def _check_gateway(environ: Mapping[str, str]) -> None:
+    port = environ.get("NYLORUN_HARNESS_HEALTH_PORT", "").strip() or "4300"
+    answer = _get_json(f"http://{LOOPBACK}:{port}/health")
+    if answer.get("connected") is not True:
+        raise Unhealthy("The gateway runs, but is not connected to its core; its log says why.")
+
+
+def _check_core(environ: Mapping[str, str]) -> None:
+    listen = environ.get("WHIPPLETREE_CORE_HTTP_LISTEN", "").strip() or f"{LOOPBACK}:4000"
+    _get_json(f"http://{_local(listen)}/health")
+
+
+def _check_any(environ: Mapping[str, str]) -> None:
+    for service in GRPC_SERVICES.values():
+        try:
+            _check_grpc(service, environ)
+        except _WrongService:
+            continue
+        return
+    raise Unhealthy("None of the three services answers on this machine; name one with --service.")
+
+
+class _WrongService(Unhealthy):
+    pass
+
+
+def _check_grpc(service: GrpcService, environ: Mapping[str, str]) -> None:
+    listen = environ.get("NYLORUN_GRPC_LISTEN", "").strip() or f"{LOOPBACK}:{service.port}"
+    target = listen if listen.startswith("unix:") else _local(listen)
+    with grpc.insecure_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service.full_name), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            code = error.code()
+            if code in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
+                raise _WrongService(f"{service.full_name} does not answer at {target}.") from error
+            raise Unhealthy(f"{service.full_name} at {target} answers {code.name}.") from error
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Unhealthy(f"{service.full_name} at {target} takes no work at the moment.")
+
+
+def _local(listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    return f"{LOOPBACK if host in ('', '0.0.0.0', '[::]', '*') else host}:{port}"
+
+
+def _get_json(url: str) -> dict[str, object]:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=TIMEOUT_S) as answer:
+            document = json.loads(answer.read(1 << 16))
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        raise Unhealthy(f"{url} does not answer.") from error
+    if not isinstance(document, dict):
+        raise Unhealthy(f"{url} answers something else than a health report.")
+    return document

@@ -1,0 +1,197 @@
+"""The `whippletree` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+from cyclopts.exceptions import CycloptsError
+
+from cli.service_argv import ArgvError, is_service_form, parse_service
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("whippletree")
+
+
+app = App(
+    name="whippletree",
+    help=(
+        "An agent harness in services. A gateway takes work from a Nylorun core, runs the agent, and sends "
+        "each model call, MCP call and sandbox command to a service that scales and restarts on its own.\n\n"
+        "New here? `whippletree demo` runs one agent turn through all processes and shows what happened."
+    ),
+    help_on_error=False,
+    version_flags=["--version"],
+    version=_version,
+    help_format="markdown",
+)
+
+
+@app.command
+def demo(
+    *, stay: Annotated[bool, Parameter(negative="", help="Stay up after the turn until Ctrl-C.")] = False
+) -> int:
+    """Run one real agent turn on this machine and show what happened.
+
+    Starts all five processes on free ports with a temporary folder, lets an agent call a model (scripted
+    answers, no key needed), a tool of an MCP server, and a sandbox; prints each step and the answer; stops
+    everything. Exit code 0 when the turn completed, else 1 with the reason in one line.
+    """
+    from cli.demo import run_demo
+
+    return run_demo(stay=stay)
+
+
+@app.command
+def up() -> int:
+    """Start the five processes on this machine and keep them running.
+
+    They are the development core, the gateway and the three services, all on 127.0.0.1. A process that
+    dies is started again. Ctrl-C stops them cleanly, a second Ctrl-C at once. What they keep (database,
+    workspaces, tokens) is in ./.whippletree, or in the folder that WHIPPLETREE_STATE_DIR names.
+
+    Ports: 4000 HTTP API, 4200 Harness API, 4300 health, 4410, 4420 and 4430 services; each can be moved
+    with a setting that the error message names when the port is taken.
+    """
+    from cli.up import run_up
+
+    return run_up()
+
+
+@app.command
+def gateway() -> int:
+    """Start the gateway: it connects to a core, takes runs and calls the three services.
+
+    Settings (environment): NYLORUN_HARNESS_URL, NYLORUN_HARNESS_TOKEN or NYLORUN_HARNESS_TOKEN_FILE,
+    NYLORUN_MODEL_EXECUTOR_TARGET, NYLORUN_MCP_POOL_TARGET, NYLORUN_SANDBOX_MANAGER_TARGET, and a bearer for
+    each service (NYLORUN_MODEL_EXECUTOR_GRPC_TOKEN and so on, or NYLORUN_GRPC_TOKEN for all).
+    """
+    from cli.services import run_gateway
+
+    return run_gateway()
+
+
+@app.command(name="model-executor")
+def model_executor() -> int:
+    """Start the service that makes model calls (gRPC, port 4410).
+
+    Settings (environment): NYLORUN_GRPC_TOKEN or NYLORUN_GRPC_TOKEN_FILE, NYLORUN_GRPC_LISTEN,
+    WHIPPLETREE_MODEL_ROUTE (gate, direct or scripted), WHIPPLETREE_MODEL_SCRIPT.
+    """
+    from cli.services import run_service
+
+    return run_service("model-executor")
+
+
+@app.command(name="mcp-pool")
+def mcp_pool() -> int:
+    """Start the service that holds connections to MCP servers and calls their tools (gRPC, port 4420).
+
+    Settings (environment): NYLORUN_GRPC_TOKEN or NYLORUN_GRPC_TOKEN_FILE, NYLORUN_GRPC_LISTEN,
+    NYLORUN_HARNESS_ROOT (its folder, default /harness).
+    """
+    from cli.services import run_service
+
+    return run_service("mcp-pool")
+
+
+@app.command(name="sandbox-manager")
+def sandbox_manager() -> int:
+    """Start the service that owns workspaces and runs commands in sandboxes (gRPC, port 4430).
+
+    Settings (environment): NYLORUN_GRPC_TOKEN or NYLORUN_GRPC_TOKEN_FILE, NYLORUN_GRPC_LISTEN,
+    NYLORUN_HARNESS_ROOT (its folder, default /harness), WHIPPLETREE_SANDBOX_DRIVER (auto, bwrap or emulated).
+    """
+    from cli.services import run_service
+
+    return run_service("sandbox-manager")
+
+
+@app.command(name="dev-core")
+def dev_core() -> int:
+    """Start the development core: sessions, journal and an HTTP API, for use without a Nylorun core.
+
+    Settings (environment): NYLORUN_HARNESS_TOKEN or NYLORUN_HARNESS_TOKEN_FILE (what gateways present),
+    WHIPPLETREE_CORE_HTTP_LISTEN (127.0.0.1:4000), WHIPPLETREE_CORE_HARNESS_LISTEN (127.0.0.1:4200),
+    WHIPPLETREE_CORE_DB (a file, or :memory:).
+    """
+    from cli.services import run_service
+
+    return run_service("dev-core")
+
+
+@app.command(name="all-in-one")
+def all_in_one() -> int:
+    """Start the gateway and the three services in one process.
+
+    Takes exactly the environment of Nylorun's own harness process: NYLORUN_HARNESS_URL,
+    NYLORUN_HARNESS_TOKEN, NYLORUN_GATES_URL, NYLORUN_HARNESS_ROOT.
+    """
+    from cli.services import run_all_in_one
+
+    return run_all_in_one()
+
+
+@app.command
+def tokens(folder: Path) -> int:
+    """Make the tokens that the processes of a stack share, one file each, in FOLDER.
+
+    Files that are there already stay as they are. `up` does this by itself; containers need it.
+    """
+    from cli.tokens import run_tokens
+
+    return run_tokens(folder)
+
+
+@app.command
+def healthcheck(
+    *,
+    service: Annotated[
+        str | None,
+        Parameter(
+            help="harness, model-executor, mcp-pool, sandbox-manager or dev-core; default: what runs here."
+        ),
+    ] = None,
+) -> int:
+    """Ask a process on this machine whether it works: exit code 0 when it does, else 1 with the reason.
+
+    Reads the same settings as the process itself, so that one line serves as a container's health check.
+    """
+    from cli.healthcheck import run_healthcheck
+
+    return run_healthcheck(service)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs the command line; the exit code. Configuration errors are one line on stderr and exit code 1."""
+    if is_service_form(argv):
+        from cli.services import run_harness, run_service
+
+        try:
+            choice = parse_service(argv)
+        except ArgvError as error:
+            print(error, file=sys.stderr)
+            return 1
+        return run_harness() if choice.service == "harness" else run_service(choice.service)
+    try:
+        result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        text = " ".join(str(error).split())
+        print(f"{text} Try `whippletree --help`.", file=sys.stderr)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

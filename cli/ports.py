@@ -1,0 +1,95 @@
+"""The ports that `up` and `demo` use."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+
+HOST = "127.0.0.1"
+
+
+class PortError(Exception):
+    """An address is taken or not understood; the text names it and its setting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """One TCP port on 127.0.0.1 for each listener."""
+
+    core_http: int = 4000
+    core_harness: int = 4200
+    model_executor: int = 4410
+    mcp_pool: int = 4420
+    sandbox_manager: int = 4430
+    health: int = 4300
+
+
+SETTINGS = {
+    "core_http": "WHIPPLETREE_CORE_HTTP_LISTEN",
+    "core_harness": "WHIPPLETREE_CORE_HARNESS_LISTEN",
+    "model_executor": "WHIPPLETREE_MODEL_EXECUTOR_LISTEN",
+    "mcp_pool": "WHIPPLETREE_MCP_POOL_LISTEN",
+    "sandbox_manager": "WHIPPLETREE_SANDBOX_MANAGER_LISTEN",
+    "health": "NYLORUN_HARNESS_HEALTH_PORT",
+}
+"""The setting that moves each listener of `up`: 127.0.0.1:PORT, the last one a port alone."""
+
+
+def ports_from(environ: Mapping[str, str]) -> Ports:
+    """The ports that `up` uses. Raises PortError when a setting is not a loopback address with a port."""
+    ports = Ports()
+    for name, setting in SETTINGS.items():
+        text = environ.get(setting, "").strip()
+        if not text:
+            continue
+        host, _, digits = text.rpartition(":")
+        port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
+        if host not in ("", HOST, "localhost") or not 1 <= port <= 65535:
+            example = "4300" if name == "health" else f"{HOST}:{getattr(Ports(), name)}"
+            raise PortError(
+                f"{setting} is '{text}', but `up` listens on this machine alone: write {example} or another port."
+            )
+        ports = replace(ports, **{name: port})
+    taken: dict[int, str] = {}
+    for field in fields(ports):
+        port = getattr(ports, field.name)
+        if port in taken:
+            raise PortError(
+                f"{SETTINGS[field.name]} and {SETTINGS[taken[port]]} both name port {port}; change one of them."
+            )
+        taken[port] = field.name
+    return ports
+
+
+def check_free(ports: Ports) -> None:
+    """Raises PortError that names the first port in use and its setting."""
+    for field in fields(ports):
+        port = getattr(ports, field.name)
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                why = (
+                    "is in use by another program"
+                    if error.errno == errno.EADDRINUSE
+                    else f"can't be used ({error.strerror})"
+                )
+                raise PortError(
+                    f"Port {port} on {HOST} {why}. "
+                    f"Stop that program, or choose another port with {SETTINGS[field.name]}."
+                ) from error
+
+
+def free_ports() -> Ports:
+    """Ports that nobody uses at this moment."""
+    with ExitStack() as stack:
+        chosen = {}
+        for field in fields(Ports):
+            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            probe.bind((HOST, 0))
+            chosen[field.name] = int(probe.getsockname()[1])
+    return Ports(**chosen)

@@ -1,0 +1,120 @@
+"""The five processes of a stack on this machine: what each one is started with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cli.ports import HOST, Ports
+from cli.state import StateFolder
+
+BASELINE = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FILE")
+"""What every process takes over of the environment, besides LC_*, OTEL_* and the project's own settings."""
+
+CORE, MODEL, MCP, SANDBOX, GATEWAY = "dev-core", "model-executor", "mcp-pool", "sandbox-manager", "gateway"
+ORDER = (CORE, MODEL, MCP, SANDBOX, GATEWAY)
+"""Start order; they stop in the reverse order, so the gateway gives its runs back first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpec:
+    """How one process is started."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class StackPlan:
+    """What decides the five processes.
+
+    `overrides` adds settings by process name, over everything else.
+    """
+
+    state: StateFolder
+    ports: Ports
+    environ: Mapping[str, str]
+    model_script: Path | None = None
+    overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def core_url(self) -> str:
+        """The development core's HTTP API and console."""
+        return f"http://{HOST}:{self.ports.core_http}"
+
+    def health_url(self) -> str:
+        """The gateway's health address."""
+        return f"http://{HOST}:{self.ports.health}"
+
+
+def process_specs(plan: StackPlan) -> tuple[ProcessSpec, ...]:
+    """The processes in start order."""
+    return tuple(
+        ProcessSpec(
+            name=name,
+            argv=(sys.executable, "-m", "cli.main", name),
+            environ={**_inherited(plan.environ), **_settings(plan, name), **plan.overrides.get(name, {})},
+        )
+        for name in ORDER
+    )
+
+
+def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in BASELINE or name.startswith(("LC_", "OTEL_"))
+    } | {"PYTHONUNBUFFERED": "1"}
+
+
+def _settings(plan: StackPlan, name: str) -> dict[str, str]:
+    ports, state = plan.ports, plan.state
+    if name == CORE:
+        given = {k: v for k, v in plan.environ.items() if k.startswith("WHIPPLETREE_CORE_")}
+        return given | {
+            "WHIPPLETREE_CORE_HTTP_LISTEN": f"{HOST}:{ports.core_http}",
+            "WHIPPLETREE_CORE_HARNESS_LISTEN": f"{HOST}:{ports.core_harness}",
+            "WHIPPLETREE_CORE_DB": given.get("WHIPPLETREE_CORE_DB") or str(state.database),
+            "WHIPPLETREE_STATE_DIR": str(state.path),
+            "WHIPPLETREE_FLEET_URLS": plan.health_url(),
+            "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
+        }
+    if name == GATEWAY:
+        return {
+            "NYLORUN_HARNESS_URL": f"ws://{HOST}:{ports.core_harness}/nylorun/harness/v1",
+            "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
+            "NYLORUN_HARNESS_HEALTH_PORT": str(ports.health),
+            "NYLORUN_MODEL_EXECUTOR_TARGET": f"{HOST}:{ports.model_executor}",
+            "NYLORUN_MCP_POOL_TARGET": f"{HOST}:{ports.mcp_pool}",
+            "NYLORUN_SANDBOX_MANAGER_TARGET": f"sandbox-0={HOST}:{ports.sandbox_manager}",
+            "NYLORUN_MODEL_EXECUTOR_GRPC_TOKEN_FILE": str(state.token_file(MODEL)),
+            "NYLORUN_MCP_POOL_GRPC_TOKEN_FILE": str(state.token_file(MCP)),
+            "NYLORUN_SANDBOX_MANAGER_GRPC_TOKEN_FILE": str(state.token_file(SANDBOX)),
+            **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL", "NYLORUN_GATES_URL", "NYLORUN_STOP_GRACE_MS"),
+        }
+    common = {
+        "NYLORUN_GRPC_LISTEN": f"{HOST}:{getattr(ports, name.replace('-', '_'))}",
+        "NYLORUN_GRPC_TOKEN_FILE": str(state.token_file(name)),
+        **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL", "NYLORUN_GATES_URL", "NYLORUN_GRPC_REFLECTION"),
+    }
+    if name == MODEL:
+        return common | _model_settings(plan)
+    common["NYLORUN_HARNESS_ROOT"] = str(state.root)
+    if name == SANDBOX:
+        common |= _taken_over(plan.environ, "WHIPPLETREE_SANDBOX_DRIVER")
+    return common
+
+
+def _model_settings(plan: StackPlan) -> dict[str, str]:
+    given = _taken_over(
+        plan.environ, "WHIPPLETREE_MODEL_ROUTE", "WHIPPLETREE_MODEL_SCRIPT", "WHIPPLETREE_MODEL_CONFIG"
+    )
+    if plan.model_script is not None and "WHIPPLETREE_MODEL_ROUTE" not in given:
+        return {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": str(plan.model_script)}
+    return given
+
+
+def _taken_over(environ: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: environ[name] for name in names if environ.get(name, "").strip()}

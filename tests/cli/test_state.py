@@ -1,0 +1,30 @@
+import stat
+
+import pytest
+
+from cli.state import TOKEN_NAMES, StateError, open_state
+
+
+def test_tokens_are_made_once_and_closed_to_others(tmp_path):
+    state = open_state(tmp_path / "state")
+    first = {name: state.token_file(name).read_text() for name in TOKEN_NAMES}
+    assert len(set(first.values())) == len(TOKEN_NAMES)
+    for name in TOKEN_NAMES:
+        assert len(first[name].strip()) == 64
+        assert stat.S_IMODE(state.token_file(name).stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.token_file("harness").parent.stat().st_mode) == 0o700
+    again = open_state(tmp_path / "state")
+    assert {name: again.token_file(name).read_text() for name in TOKEN_NAMES} == first
+
+
+def test_an_empty_token_file_is_filled(tmp_path):
+    state = open_state(tmp_path)
+    state.token_file("harness").write_text("")
+    assert open_state(tmp_path).token_file("harness").read_text().strip()
+
+
+def test_a_folder_that_can_not_be_made_is_named_with_its_setting(tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    with pytest.raises(StateError, match="WHIPPLETREE_STATE_DIR"):
+        open_state(blocker / "below")
