@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.engine.contract import ABSENT, SegmentResult
-from protocol.jsjson import JsonValue, RawJson
-from protocol.transcript import Entry, updates
+from protocol.jsjson import JsonValue
+from protocol.transcript import Entry, Update, updates
 
 _METHODS: Final = {
     "completed": "turn.completed",
@@ -23,11 +23,15 @@ Params = dict[str, JsonValue]
 
 
 def turn_output(
-    run_id: str, result: SegmentResult, starting_transcript: Sequence[Entry]
+    run_id: str,
+    result: SegmentResult,
+    starting_transcript: Sequence[Entry],
+    edits: Sequence[Update] | None = None,
 ) -> tuple[str, Params]:
     """The request that reports a result: its method and its params.
 
     Transcript entries stand in the params as `RawJson`, so that their texts go out as they are kept.
+    `edits` are those from the starting transcript to the result's, when the caller has them already.
     """
     method = _METHODS[result.status]
     params: Params = {"runId": run_id, "status": result.status}
@@ -36,7 +40,9 @@ def turn_output(
         return method, params
     if result.state is not None:
         params["state"] = {**result.state, "transcript": []}
-        params["transcript"] = transcript_edits(starting_transcript, result.transcript or ())
+        if edits is None:
+            edits = updates(starting_transcript, result.transcript or ())
+        params["transcript"] = [edit.document() for edit in edits]
     for name, value in (("output", result.output), ("pending", result.pending), ("error", result.error)):
         if value is not ABSENT:
             params[name] = value
@@ -51,11 +57,3 @@ def thrown_output(run_id: str, code: str | None, message: str) -> tuple[str, Par
     if code is not None:
         thrown["code"] = code
     return "turn.failed", {"runId": run_id, "thrown": thrown}
-
-
-def transcript_edits(before: Sequence[Entry], after: Sequence[Entry]) -> list[JsonValue]:
-    """The edits from one transcript to another as they stand in a frame (harness-api 5.8)."""
-    return [
-        {"keep": edit.keep, "entries": [RawJson(entry.text) for entry in edit.entries], "length": edit.length}
-        for edit in updates(before, after)
-    ]
