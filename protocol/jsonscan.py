@@ -30,10 +30,7 @@ class Scan:
 
 def scan(data: bytes) -> Scan:
     """Looks over UTF-8 JSON text."""
-    # With escaped backslashes and quotes filled in, every quote left begins or ends a string.
-    bare = data
-    if b"\\" in data:
-        bare = data.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+    bare = _fill_escapes(data)
     escapes = b"\\" in bare
     digits = bare.translate(_DIGITS)
     return Scan(
@@ -42,6 +39,20 @@ def scan(data: bytes) -> Scan:
         index_keys=_has_index_keys(bare, digits, escapes),
         plain=(bare.isascii() and not escapes) or not (_has_odd_keys(bare) or _has_lone_half(bare)),
     )
+
+
+def _fill_escapes(data: bytes) -> bytes:
+    """The text, of the same length, in which every quote begins or ends a string."""
+    if b"\\" not in data:
+        return data
+    return data.replace(b"\\\\", b"__").replace(b'\\"', b"__")
+
+
+def blank_strings(data: bytes) -> bytes:
+    """The text, of the same length, with underscores for what its strings hold."""
+    parts = _fill_escapes(data).split(b'"')
+    parts[1::2] = [b"_" * len(part) for part in parts[1::2]]
+    return b'"'.join(parts)
 
 
 def _table(mapping: dict[bytes, bytes]) -> bytes:
