@@ -11,7 +11,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +52,7 @@ class ServerSettings:
     """
 
     listen: str
-    token: str | None
+    token: str | None = field(repr=False)
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     reflection: bool = True
     stop_grace_ms: int = 15_000

@@ -1,0 +1,174 @@
+"""Runs model calls, each effect id once: a plain class, usable in one process with its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
+from services.common.logs import get_logger
+from services.common.work import WorkBook
+from services.model_executor.outcomes import invalid_request
+from services.model_executor.routes import FixtureRoute, ModelCall, Route
+
+CONFLICT_TEXT: Final = "The call changed under the same effect id."
+STALE_TEXT: Final = "stale run: a lease with a higher epoch owns this effect."
+
+CancelState = Literal["not here", "stopping", "finished"]
+
+
+class CallAborted(Exception):
+    """The call was stopped. `kind` is a value of AbortKind."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__("The call was stopped.")
+        self.kind = kind
+
+
+class Draining(Exception):
+    """The executor takes no new calls; nothing was started."""
+
+
+class Run:
+    """A call in flight. Its task belongs to the executor, so a lost connection doesn't end it."""
+
+    def __init__(self) -> None:
+        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.result.add_done_callback(_look_at)
+        self.task: asyncio.Task[None] | None = None
+
+
+def _look_at(future: asyncio.Future[str]) -> None:
+    """An abort that nobody waits for any more is no news."""
+    if not future.cancelled():
+        future.exception()
+
+
+class ModelExecutor:
+    """Answers model calls by the configured route, or by the fixture when a call asks for it.
+
+    `sleep` and `clock` (seconds) are injected for tests. Calls that are in flight or ended in the last
+    30 minutes are joined by tenant, session and effect id (model-executor 5.5).
+    """
+
+    def __init__(
+        self,
+        route: Route,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        table: WorkTable[Run, str] | None = None,
+    ) -> None:
+        self.route = route
+        self.work = WorkBook(clock)
+        self._fixture = FixtureRoute()
+        self._sleep = sleep
+        self._table: WorkTable[Run, str] = table or WorkTable(clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._draining = False
+
+    def limit_ms(self, call: ModelCall) -> int:
+        """The call has ended by then, in milliseconds from its start."""
+        return self._route_of(call).limit_ms
+
+    async def call(self, call: ModelCall) -> str:
+        """The outcome's JSON text.
+
+        Raises CallAborted when the call was cancelled, and Draining. Cancelling the caller does not stop
+        the call: `cancel` does.
+        """
+        entered = self.enter(call)
+        return entered if isinstance(entered, str) else await self.outcome(entered)
+
+    def enter(self, call: ModelCall) -> str | Run:
+        """Starts or joins a call: the outcome when it is there, else the run to wait for. Raises Draining."""
+        key = WorkKey(call.tenant_id, call.session_id, call.effect_id)
+        if self._draining and self._table.running(key) is None and self._table.kept(key) is None:
+            raise Draining
+        match self._table.enter(key, _fingerprint(call), Run, call.epoch):
+            case Fresh(run):
+                return self._begin(key, call, run)
+            case Joined(run):
+                self._joined(call, "running")
+                return run
+            case Kept(outcome):
+                self._joined(call, "finished")
+                return outcome
+            case Conflict():
+                return invalid_request(CONFLICT_TEXT)
+            case Stale():
+                return invalid_request(STALE_TEXT)
+
+    async def outcome(self, run: Run) -> str:
+        """Waits for a run. Raises CallAborted."""
+        return await asyncio.shield(run.result)
+
+    def cancel(self, key: WorkKey, kind: int) -> CancelState:
+        """Stops a call; its id is free again at once. Idempotent."""
+        run = self._table.running(key)
+        if run is None:
+            return "not here" if self._table.kept(key) is None else "finished"
+        self._table.forget(key)
+        if not run.result.done():
+            run.result.set_exception(CallAborted(kind))
+        if run.task is not None:
+            run.task.cancel()
+        return "stopping"
+
+    def stop_taking(self) -> None:
+        """Refuses new calls from now on; joins and kept outcomes are still served."""
+        self._draining = True
+
+    async def close(self) -> None:
+        """Ends all calls in flight without an outcome."""
+        self._draining = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _route_of(self, call: ModelCall) -> Route:
+        return self._fixture if call.fixture else self.route
+
+    def _begin(self, key: WorkKey, call: ModelCall, run: Run) -> str | Run:
+        work = self.work.begin("model", call.session_id, call.effect_id, "running")
+        try:
+            answer = self._route_of(call).answer(call)
+        except BaseException:
+            self._table.forget(key)
+            work.end("fault")
+            raise
+        if not answer.delay_ms:
+            self._settle(key, run, answer.outcome)
+            work.end("completed")
+            return answer.outcome
+        task = asyncio.create_task(self._later(key, run, answer.outcome, answer.delay_ms / 1000))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: work.end("aborted" if done.cancelled() else "completed"))
+        run.task = task
+        return run
+
+    async def _later(self, key: WorkKey, run: Run, outcome: str, delay_s: float) -> None:
+        await self._sleep(delay_s)
+        self._settle(key, run, outcome)
+
+    def _settle(self, key: WorkKey, run: Run, outcome: str) -> None:
+        self._table.finish(key, outcome, len(outcome))
+        if not run.result.done():
+            run.result.set_result(outcome)
+
+    def _joined(self, call: ModelCall, state: str) -> None:
+        self.work.count("model.joined")
+        get_logger().info("effect_joined", sessionId=call.session_id, effectId=call.effect_id, state=state)
+
+
+def _fingerprint(call: ModelCall) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for part in (call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else ""):
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    digest.update(call.text.encode("utf-8", "surrogatepass"))
+    return digest.digest()

@@ -1,0 +1,54 @@
+"""The model-executor process: settings in, executor and server built, served until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from services.common.logs import configure_logging
+from services.common.process import run_process
+from services.common.secrets import forget_secrets, set_not_dumpable
+from services.common.server import serve
+from services.common.telemetry import Telemetry, configure_telemetry
+from services.model_executor.executor import ModelExecutor
+from services.model_executor.routes import Route, ScriptedRoute, UnusableRoute
+from services.model_executor.service import ModelExecutorService
+from services.model_executor.settings import SECRETS, Settings, SettingsError, read_settings
+
+
+def make_route(settings: Settings) -> Route:
+    """The route that the settings name."""
+    if settings.script is not None:
+        return ScriptedRoute(settings.script)
+    return UnusableRoute(settings.route)
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_ready: Callable[[str], None] | None = None,
+    telemetry: Telemetry | None = None,
+) -> None:
+    """Serves until `stop` is set. Raises StartFailed when it can't listen."""
+    service = ModelExecutorService(ModelExecutor(make_route(settings)))
+    await serve(service, settings.server, stop, on_ready, telemetry)
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Runs the process and returns its exit code."""
+    try:
+        settings = read_settings(environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    configure_logging("model-executor", settings.server.log_level)
+    set_not_dumpable()
+    telemetry = configure_telemetry(environ, "harness-model")
+    forget_secrets(SECRETS)
+    return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

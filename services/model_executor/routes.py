@@ -1,0 +1,116 @@
+"""The routes of model calls: what answers a call, and what each promises (model-executor 4 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from services.model_executor.call_view import CallInvalid, view_call
+from services.model_executor.fixture import fixture_answer
+from services.model_executor.outcomes import invalid_request
+from services.model_executor.script import Script
+
+ROUTE_SETTING: Final = "WHIPPLETREE_MODEL_ROUTE"
+SCRIPT_SETTING: Final = "WHIPPLETREE_MODEL_SCRIPT"
+_MARGIN_MS: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One model call. `text` is the ModelCall document, forwarded as it came."""
+
+    tenant_id: str
+    session_id: str
+    turn_id: str
+    agent_id: str
+    effect_id: str
+    invocation_id: str
+    epoch: int
+    text: str
+    fixture: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An outcome's JSON text, to be given after a delay in milliseconds."""
+
+    outcome: str
+    delay_ms: int = 0
+
+
+class Route(Protocol):
+    """Answers calls. A failure is an outcome; nothing raises."""
+
+    @property
+    def name(self) -> str:
+        """`fixture`, `scripted`, `gate` or `direct`."""
+        ...
+
+    @property
+    def recovers(self) -> bool:
+        """A call may be sent again under its effect id after a loss of this process."""
+        ...
+
+    @property
+    def limit_ms(self) -> int:
+        """Every call has ended by then."""
+        ...
+
+    def answer(self, call: ModelCall) -> Answer:
+        """What a call gets."""
+        ...
+
+
+class FixtureRoute:
+    """Runs granted with `fixtureModel`."""
+
+    name = "fixture"
+    recovers = True
+    limit_ms = _MARGIN_MS
+
+    def answer(self, call: ModelCall) -> Answer:
+        """What the fixture says."""
+        try:
+            return Answer(fixture_answer(view_call(call.text)))
+        except CallInvalid as error:
+            return Answer(invalid_request(str(error)))
+
+
+class ScriptedRoute:
+    """Answers of a file."""
+
+    name = "scripted"
+    recovers = True
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.limit_ms = script.longest_delay_ms + _MARGIN_MS
+
+    def answer(self, call: ModelCall) -> Answer:
+        """The first entry that fits."""
+        try:
+            delay_ms, outcome = self._script.answer(call.agent_id, view_call(call.text))
+        except CallInvalid as error:
+            return Answer(invalid_request(str(error)))
+        return Answer(outcome, delay_ms)
+
+
+class UnusableRoute:
+    """A route that is not built, or that lacks its setting: every call fails and says what to set."""
+
+    recovers = True
+    limit_ms = _MARGIN_MS
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        if name == ScriptedRoute.name:
+            self._message = f"The model route scripted needs {SCRIPT_SETTING}: a file of answers."
+        else:
+            self._message = (
+                f"The model route {name} is not built yet; "
+                f"set {ROUTE_SETTING}=scripted and {SCRIPT_SETTING} to a file of answers."
+            )
+
+    def answer(self, call: ModelCall) -> Answer:
+        """The failure `invalid_request`, which names the setting."""
+        return Answer(invalid_request(self._message))

@@ -1,0 +1,116 @@
+"""The gRPC face of the model executor: it checks, forwards, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+from whippletree.v1 import admin_pb2, common_pb2, model_executor_pb2, model_executor_pb2_grpc
+
+from services.common.calls import WorkKey
+from services.common.errors import invalid, unavailable
+from services.common.metadata import ACCEPTED, LIMIT_MS
+from services.common.version import version
+from services.common.work import WorkBook
+from services.model_executor.executor import CallAborted, Draining, ModelExecutor
+from services.model_executor.routes import ModelCall
+
+_STATES: Final = {
+    "not here": common_pb2.CancelReply.STATE_NOT_HERE,
+    "stopping": common_pb2.CancelReply.STATE_STOPPING,
+    "finished": common_pb2.CancelReply.STATE_FINISHED,
+}
+_MAX_ID: Final = 512
+
+
+class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
+    """`whippletree.v1.ModelExecutor` over one executor."""
+
+    full_name = "whippletree.v1.ModelExecutor"
+    service = "model-executor"
+
+    def __init__(self, executor: ModelExecutor) -> None:
+        self._executor = executor
+
+    @property
+    def work(self) -> WorkBook:
+        """The executor's book."""
+        return self._executor.work
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds its handlers."""
+        model_executor_pb2_grpc.add_ModelExecutorServicer_to_server(self, server)
+
+    def facts(self) -> Mapping[str, str]:
+        """Which route answers."""
+        route = self._executor.route
+        return {"route": route.name, "recovers": "true" if route.recovers else "false"}
+
+    def in_flight(self) -> Sequence[admin_pb2.CallInFlight]:
+        """Calls in flight."""
+        return self._executor.work.in_flight()
+
+    async def stop_taking(self) -> None:
+        """Refuses new calls."""
+        self._executor.stop_taking()
+
+    async def close(self) -> None:
+        """Ends what runs."""
+        await self._executor.close()
+
+    async def Describe(
+        self, request: model_executor_pb2.ModelDescribeRequest, context: Any
+    ) -> model_executor_pb2.ModelDescribeReply:
+        """The route."""
+        route = self._executor.route
+        return model_executor_pb2.ModelDescribeReply(
+            route=route.name, recovers=route.recovers, version=version()
+        )
+
+    async def Call(
+        self, request: model_executor_pb2.ModelCallRequest, context: Any
+    ) -> model_executor_pb2.ModelCallReply:
+        """One call."""
+        call = _read_call(request)
+        executor = self._executor
+        try:
+            entered = executor.enter(call)
+        except Draining:
+            raise unavailable("This model-executor is draining.") from None
+        await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, str(executor.limit_ms(call)))))
+        try:
+            outcome = entered if isinstance(entered, str) else await executor.outcome(entered)
+        except CallAborted as aborted:
+            return model_executor_pb2.ModelCallReply(aborted=common_pb2.Aborted(kind=aborted.kind))  # type: ignore[arg-type]
+        return model_executor_pb2.ModelCallReply(outcome=common_pb2.Json(text=outcome))
+
+    async def Cancel(self, request: common_pb2.CancelRequest, context: Any) -> common_pb2.CancelReply:
+        """Stops a call."""
+        effect = request.effect
+        key = WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
+        return common_pb2.CancelReply(state=_STATES[self._executor.cancel(key, request.kind)])
+
+
+def _read_call(request: model_executor_pb2.ModelCallRequest) -> ModelCall:
+    effect = request.effect
+    for name in ("tenant_id", "session_id", "effect_id"):
+        value = getattr(effect, name)
+        if not value or len(value) > _MAX_ID:
+            raise invalid(f"effect.{name} must have 1 to {_MAX_ID} characters.")
+    if not request.invocation_id:
+        raise invalid("invocation_id is missing.")
+    return ModelCall(
+        tenant_id=effect.tenant_id,
+        session_id=effect.session_id,
+        turn_id=effect.turn_id,
+        agent_id=effect.agent_id,
+        effect_id=effect.effect_id,
+        invocation_id=request.invocation_id,
+        epoch=effect.epoch,
+        text=request.call.text,
+        fixture=request.fixture,
+    )

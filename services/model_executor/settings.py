@@ -1,0 +1,43 @@
+"""The model-executor's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from services.common.server import SECRETS, ServerSettings, read_server_settings
+from services.common.settings import Environment, SettingsError
+from services.model_executor.routes import ROUTE_SETTING, SCRIPT_SETTING
+from services.model_executor.script import Script, ScriptInvalid, load_script
+
+__all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
+
+DEFAULT_LISTEN: Final = "0.0.0.0:4410"
+ROUTES: Final = ("gate", "direct", "scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the process listens and which route answers; `script` for route `scripted` only."""
+
+    server: ServerSettings
+    route: str
+    script: Script | None = None
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Reads the environment and the script file. Raises SettingsError."""
+    env = Environment(environ)
+    server = read_server_settings(env, DEFAULT_LISTEN)
+    route = env.choice(ROUTE_SETTING, ROUTES, "gate")
+    env.url("NYLORUN_GATES_URL", ("http", "https"))
+    script: Script | None = None
+    path = env.text(SCRIPT_SETTING)
+    if route == "scripted" and path is not None:
+        try:
+            script = load_script(path)
+        except ScriptInvalid as error:
+            env.problem(f"{SCRIPT_SETTING}: {error}.")
+    env.finish()
+    return Settings(server=server, route=route, script=script)
