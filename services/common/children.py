@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal, Protocol, cast
 
@@ -159,12 +159,15 @@ def find_executable(command: str, environment: Mapping[str, str], cwd: str | Non
     raise ChildNotStarted(f"The command {command!r} {where}.", errno.ENOENT)
 
 
-async def start_child(spec: ChildSpec, listener: ChildListener) -> Child:
+async def start_child(
+    spec: ChildSpec, listener: ChildListener, on_stdin_closed: Callable[[], None] | None = None
+) -> Child:
     """Starts a program and connects its pipes to `listener`.
 
-    Raises ChildNotStarted. When cancelled, what was started is killed.
+    `on_stdin_closed` is called once when stdin is closed, by the child or by us. Raises ChildNotStarted.
+    When cancelled, what was started is killed.
     """
-    child = Child(_spawn(spec), listener)
+    child = Child(_spawn(spec), listener, on_stdin_closed)
     try:
         await child._connect()
     except BaseException:
@@ -221,7 +224,12 @@ def _why(error: OSError, spec: ChildSpec) -> str:
 class Child:
     """A running child process and its group. Made by start_child, used on one loop."""
 
-    def __init__(self, process: subprocess.Popen[bytes], listener: ChildListener) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        listener: ChildListener,
+        on_stdin_closed: Callable[[], None] | None = None,
+    ) -> None:
         self.pid = process.pid
         """The process id, which is also the id of its group and session."""
         self._process = process
@@ -231,7 +239,7 @@ class Child:
         self._group_gone = False
         self._pidfd: int | None = None
         self._input: asyncio.WriteTransport | None = None
-        self._input_end = _Input()
+        self._input_end = _Input(on_stdin_closed)
         self._outputs: dict[StreamName, asyncio.ReadTransport] = {}
         self._stop_lock = asyncio.Lock()
         self._watch_exit()
@@ -432,10 +440,14 @@ class Child:
 class _Input(asyncio.BaseProtocol):
     """Remembers that the pipe is gone: a transport must not be asked to close after that."""
 
-    lost = False
+    def __init__(self, on_lost: Callable[[], None] | None) -> None:
+        self.lost = False
+        self._on_lost = on_lost
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        if self._on_lost is not None:
+            self._on_lost()
 
 
 class _Output(asyncio.Protocol):

@@ -216,14 +216,14 @@ async def test_writing_to_a_child_that_does_not_read_only_buffers():
 
 
 async def test_a_child_that_closes_its_stdin_is_noticed():
-    heard = Heard()
+    heard, closed = Heard(), asyncio.Event()
     child = await start_child(
-        python("import os, time; os.close(0); print('up', flush=True); time.sleep(600)"), heard
+        python("import os, time; os.close(0); print('up', flush=True); time.sleep(600)"), heard, closed.set
     )
-    await heard.line()
     async with asyncio.timeout(BOUND):
-        while child.stdin_open:  # noqa: ASYNC110 - a transport has no event for it
-            await asyncio.sleep(0.005)
+        await closed.wait()
+    assert not child.stdin_open
+    await heard.line()
     await child.stop(QUICK)
 
 
