@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 
 from protocol.collation import collation_key
-from protocol.jsjson import RawJson, to_utf8, write
+from protocol.jsjson import STRICT, RawJson, to_utf8, write
 from protocol.utf16 import utf16_sort_key
 
 
@@ -45,7 +45,7 @@ def canonical_request(value: Any, *, plain: bool = False) -> bytes:
     """
     if plain:
         try:
-            return orjson.dumps(value, _fragment, orjson.OPT_SORT_KEYS)
+            return orjson.dumps(value, _fragment, STRICT | orjson.OPT_SORT_KEYS)
         except orjson.JSONEncodeError:
             pass
     return b"".join(request_pieces(value))

@@ -55,11 +55,22 @@ class Parsed:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
 class RawJson:
     """JSON text that stands for a value and is written as it is."""
 
-    text: str
+    __slots__ = ("text",)  # no dataclass: orjson would write its fields
+
+    def __init__(self, text: str) -> None:
+        self.text: Final = text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RawJson) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"RawJson({len(self.text)} characters)"
 
 
 def is_index_key(key: str) -> bool:
@@ -75,6 +86,8 @@ def is_index_key(key: str) -> bool:
 
 def js_order(members: dict[str, Any]) -> dict[str, Any]:
     """The members in the order a JavaScript object has them; the same object when nothing moves."""
+    if not members or min(members) >= ":":
+        return members  # the colon follows the digits
     indices = [key for key in members if key[:1].isdigit() and is_index_key(key)]
     if not indices:
         return members
@@ -96,7 +109,7 @@ def parse(text: str | bytes, *, max_depth: int = MAX_DEPTH) -> Parsed:
     Raises JsonDepthError for more than `max_depth` levels (also when the text breaks off inside them) and
     JsonError for everything else that is not JSON: a byte order mark, bytes that are not UTF-8, `NaN`.
     """
-    text, scan = _prepare(text)
+    text, scan = _prepare(text, min(max_depth, _RECURSIVE_DEPTH))
     if scan.depth > max_depth:
         raise JsonDepthError(f"nested deeper than {max_depth} levels")
     reader = _Reader(big_integers=scan.long_digits, index_keys=scan.index_keys)
@@ -113,7 +126,7 @@ def loads(text: str | bytes) -> JsonValue:
     return parse(text).value
 
 
-def _prepare(text: str | bytes) -> tuple[str, jsonscan.Scan]:
+def _prepare(text: str | bytes, depth_limit: int) -> tuple[str, jsonscan.Scan]:
     if isinstance(text, str):
         try:
             data = text.encode()
@@ -127,7 +140,7 @@ def _prepare(text: str | bytes) -> tuple[str, jsonscan.Scan]:
             text = data.decode()
         except UnicodeDecodeError:
             raise JsonError("not UTF-8") from None
-    return text, jsonscan.scan(data)
+    return text, jsonscan.scan(data, depth_limit)
 
 
 # Both are in the standard library's modules without being declared to type checkers.
@@ -293,10 +306,14 @@ def dumps_bytes(value: Any, *, plain: bool = False) -> bytes:
     """`dumps` as UTF-8."""
     if plain:
         try:
-            return orjson.dumps(value, _fragment)
+            return orjson.dumps(value, _fragment, STRICT)
         except orjson.JSONEncodeError:
             pass  # not as plain as it was said to be: a lone surrogate, a huge integer, too deep
     return to_utf8("".join(write(value, js_members)))
+
+
+STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+"""What orjson must not write by itself."""
 
 
 def _fragment(value: object) -> orjson.Fragment:
@@ -318,6 +335,7 @@ def js_members(members: dict[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 _encode_string: Callable[[str], str] = json.encoder.encode_basestring
+_int_text = int.__repr__
 _CONSTANTS: Final[dict[Any, str]] = {None: "null", True: "true", False: "false"}
 
 
@@ -340,34 +358,36 @@ def write(
     stack: list[tuple[Iterator[Any], bool]] = []
     items: Iterator[Any] = iter((value,))
     is_object = False
-    first = True
+    comma = ""
     while True:
         for item in items:
             if is_object:
                 key, value = item
-                append(f"{_encode_string(key)}:" if first else f",{_encode_string(key)}:")
+                append(f"{comma}{_encode_string(key)}:")
             else:
                 value = item
-                if not first:
+                if comma:
                     append(",")
-            first = False
+            comma = ","
             kind = type(value)
             if kind is str:
                 append(_encode_string(value))
+            elif kind is int:
+                append(_int_text(value) if -MAX_SAFE <= value <= MAX_SAFE else stringify_number(value))
             elif kind is dict:
                 append("{")
                 stack.append((items, is_object))
-                items, is_object, first = iter(members(value)), True, True
+                items, is_object, comma = iter(members(value)), True, ""
                 break
-            elif kind is int or kind is float:
-                append(stringify_number(value))
             elif kind is list or kind is tuple:
                 append("[")
                 stack.append((items, is_object))
-                items, is_object, first = iter(value), False, True
+                items, is_object, comma = iter(value), False, ""
                 break
             elif value is None or kind is bool:
                 append(_CONSTANTS[value])
+            elif kind is float:
+                append(stringify_number(value))
             elif kind is RawJson:
                 append(value.text)
             elif isinstance(value, str):
@@ -381,4 +401,4 @@ def write(
                 return out
             append("}" if is_object else "]")
             items, is_object = stack.pop()
-            first = False
+            comma = ","

@@ -20,7 +20,11 @@ _LONG_DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Facts about one text. `plain` speaks of keys and surrogates only; numbers are seen when read."""
+    """Facts about one text.
+
+    `depth` is exact where it passes the limit the scan was given, else it may be too high, within the limit.
+    `plain` speaks of keys and surrogates only; numbers are seen when they are read.
+    """
 
     depth: int
     long_digits: bool
@@ -28,16 +32,24 @@ class Scan:
     plain: bool
 
 
-def scan(data: bytes) -> Scan:
+def scan(data: bytes, depth_limit: int) -> Scan:
     """Looks over UTF-8 JSON text."""
     bare = _fill_escapes(data)
-    escapes = b"\\" in bare
+    depth = bare.count(b"[") + bare.count(b"{")
+    if depth > depth_limit:
+        depth = _depth(bare)
     digits = bare.translate(_DIGITS)
+    escapes = b"\\" in bare
+    unicode_escapes = escapes and b"\\u" in bare
     return Scan(
-        depth=depth_of(bare),
+        depth=depth,
         long_digits=b"0" * _LONG_DIGITS in digits,
-        index_keys=_has_index_keys(bare, digits, escapes),
-        plain=(bare.isascii() and not escapes) or not (_has_odd_keys(bare) or _has_lone_half(bare)),
+        index_keys=(unicode_escapes and b"\\u003" in bare)
+        or (b'"0' in digits and _INDEX_KEY.search(bare) is not None),
+        plain=not (
+            ((escapes or not bare.isascii()) and _has_odd_keys(bare))
+            or (unicode_escapes and _has_lone_half(bare))
+        ),
     )
 
 
@@ -68,16 +80,15 @@ _DIGITS: Final = _table({b"0123456789": b"0"})
 # Deepest nesting
 
 
-_BRACKETS_AND_QUOTES: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_NO_MARKS: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS: Final = _table({b"[{": b"\x01", b"]}": b"\xff"})
 
 
-def depth_of(bare: bytes) -> int:
-    """Most containers open at once, in text whose strings hold no escaped quotes."""
-    marks = bare.translate(None, _BRACKETS_AND_QUOTES)
+def _depth(bare: bytes) -> int:
+    """Most containers open at once."""
+    # Taking out two quotes that stand side by side leaves everything else inside or outside of strings.
+    marks = bare.translate(None, _NO_MARKS).replace(b'""', b"")
     outside = b"".join(marks.split(b'"')[::2])
-    if not outside:
-        return 0
     steps = memoryview(outside.translate(_STEPS)).cast("b")
     return max(accumulate(steps, initial=0))
 
@@ -87,19 +98,12 @@ def depth_of(bare: bytes) -> int:
 
 _INDEX_KEY: Final = re.compile(rb'"(?:0|[1-9][0-9]{0,9})"[ \t\n\r]*:')
 
-
-def _has_index_keys(bare: bytes, digits: bytes, escapes: bool) -> bool:
-    if escapes and b"\\u003" in bare:
-        return True
-    return b'"0' in digits and _INDEX_KEY.search(bare) is not None
-
-
 # Keys that are not ASCII
 
 
-_NON_ASCII: Final = bytes(range(0x80, 0x100))
-_KEY_MARKS: Final = _table({_NON_ASCII + b"\\": b"N"})
-_KEY_NOISE: Final = bytes(set(range(0x80)) - set(b'":\\'))
+_LEAD_BYTES: Final = bytes(range(0xC0, 0x100))
+_KEY_MARKS: Final = _table({_LEAD_BYTES + b"\\": b"N"})
+_KEY_NOISE: Final = bytes(set(range(0xC0)) - set(b'":\\'))
 
 
 def _has_odd_keys(bare: bytes) -> bool:
@@ -125,6 +129,4 @@ _PAIR: Final = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-f
 
 
 def _has_lone_half(bare: bytes) -> bool:
-    if b"\\ud" not in bare and b"\\uD" not in bare:
-        return False
     return _HALF.search(_PAIR.sub(b"_", bare)) is not None
