@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-MAX_FRAME_BYTES: Final = 67_108_864
-"""A WebSocket message of either end: 64 MiB (harness-api 1.1)."""
 
 
 @dataclass(frozen=True, slots=True)

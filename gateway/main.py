@@ -1,0 +1,147 @@
+"""Puts the gateway together and runs it (operations 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal, cast
+
+from gateway.attachment import Introduction
+from gateway.engine.contract import Engine, SegmentInput
+from gateway.engine.definitions import DefinitionCache
+from gateway.engine.factory import make_engine
+from gateway.executors.contract import Executors
+from gateway.fleet import Fleet, ServicesHealth
+from gateway.health import HOST, HealthPort
+from gateway.link import Credentials, Link
+from gateway.runs.host import RunHost
+from gateway.settings import GatewaySettings, without_userinfo
+from gateway.timing import Timing
+from gateway.websocket import WebSocketDialer
+from services.common.logs import error_text, get_logger
+from services.common.process import StartFailed
+from services.common.telemetry import Telemetry
+from services.common.version import version
+
+TARGET_RELEASE: Final = "0.17.0-beta"
+"""The release whose behaviour core may rely on."""
+
+BACKENDS: Final = ("virtual",)
+"""Workspace backends of a harness that is no pod (sandbox-manager 5.2)."""
+
+
+async def run(
+    settings: GatewaySettings,
+    executors: Executors,
+    services_health: ServicesHealth,
+    stop: asyncio.Event,
+    on_connected: Callable[[], None] | None = None,
+    *,
+    fleet: Fleet | None = None,
+    telemetry: Telemetry | None = None,
+    timing: Timing | None = None,
+) -> None:
+    """Serves core until `stop` is set, then gives every run back and closes.
+
+    The caller owns `executors` and closes them afterwards. `on_connected` is called whenever `hello` was
+    answered. Raises StartFailed when the health port can't be served.
+    """
+    timing = timing or Timing()
+    host = RunHost(
+        executors=executors,
+        make_engine=_engine_maker(),
+        timing=timing,
+        telemetry=telemetry or Telemetry(),
+    )
+    link = Link(
+        settings.harness_url,
+        host,
+        credentials=_static(settings.harness_token),
+        dial=WebSocketDialer(timing),
+        services=services_health,
+        introduction=Introduction(
+            "harness",
+            f"{TARGET_RELEASE}+whippletree.{version()}",
+            BACKENDS if executors.workspaces is not None else None,
+        ),
+        on_connected=on_connected or _nothing,
+    )
+    _log_start(settings)
+    serving = asyncio.create_task(link.run())
+    try:
+        async with _health_port(HealthPort(settings.health_port, link, services_health, fleet)) as port:
+            get_logger().info("harness_ready", health=f"http://{HOST}:{port.bound_port}/health")
+            await _until(stop, serving)
+            await _stop(link, serving, settings.stop_grace_ms / 1000.0, timing)
+    finally:
+        serving.cancel()
+        await asyncio.wait({serving}, timeout=timing.leftovers)
+        await host.tasks.close(timing.leftovers)
+
+
+async def _until(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    """Waits for the stop. Raises what the serving loop failed with: it never ends by itself."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({stopping, serving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+    if serving.done():
+        serving.result()
+
+
+async def _stop(link: Link, serving: asyncio.Task[None], grace_s: float, timing: Timing) -> None:
+    """Stops the link. A fault while stopping is logged and never changes the exit code."""
+    try:
+        await link.stop(grace_s)
+        # A dial that is under way ends by itself, and its socket is closed at once.
+        await asyncio.wait({serving}, timeout=timing.open_timeout + timing.close_handshake)
+    except Exception as error:  # noqa: BLE001  (the process ends either way)
+        get_logger().warning("harness_stop_failed", error=error_text(error))
+
+
+def _engine_maker() -> Callable[[str, SegmentInput], Engine]:
+    definitions = DefinitionCache()
+
+    def make(kind: str, segment: SegmentInput) -> Engine:
+        return make_engine(cast(Literal["agent", "flow"], kind), segment, definitions)
+
+    return make
+
+
+@contextlib.asynccontextmanager
+async def _health_port(port: HealthPort) -> AsyncIterator[HealthPort]:
+    """The health port; its failure to start is one line for the operator."""
+    try:
+        await port.open()
+    except OSError as error:
+        raise StartFailed(
+            f"The health port {HOST}:{port.bound_port} can't be served ({error.strerror or error}); "
+            "set NYLORUN_HARNESS_HEALTH_PORT to another one."
+        ) from None
+    try:
+        yield port
+    finally:
+        await port.close()
+
+
+def _log_start(settings: GatewaySettings) -> None:
+    gates = None if settings.gates_url is None else without_userinfo(settings.gates_url)
+    get_logger().info(
+        "host_stack_config",
+        services=["harness"],
+        harness=without_userinfo(settings.harness_url),
+        gates=gates,
+    )
+
+
+def _static(token: str) -> Credentials:
+    async def credentials() -> str:
+        return token
+
+    return credentials
+
+
+def _nothing() -> None:
+    return None
