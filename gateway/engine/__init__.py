@@ -1,0 +1,1 @@
+"""Deterministic engines: no I/O, no clock, no randomness. `factory.make_engine` makes one for a segment."""

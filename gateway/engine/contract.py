@@ -61,10 +61,11 @@ class EngineRefused(Exception):
 class ModelCall:
     """A model call's document as pieces of UTF-8 JSON text, joined only when it is sent.
 
-    Members keep their insertion order (tool arguments reach providers as the model wrote them).
+    Members keep their insertion order (tool arguments reach providers as the model wrote them). The pieces
+    never change, whatever the engine does later.
     """
 
-    parts: tuple[bytes, ...]
+    parts: Sequence[bytes]
 
     def text(self) -> bytes:
         """The whole document."""

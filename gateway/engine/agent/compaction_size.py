@@ -1,0 +1,42 @@
+"""When a conversation is too long, and what of it would be kept (agent-engine 17b)."""
+
+from __future__ import annotations
+
+from gateway.engine.agent.entry_facts import facts_of, floor, tokens_of
+from gateway.engine.agent.transcript import Transcript
+
+KEPT_SHARE = 0.3
+"""The share of the window that stays as it is."""
+
+MOST_KEPT_TOKENS = 20_000
+
+
+def passes_threshold(transcript: Transcript) -> bool:
+    """Whether the next step should start with a compaction: it needs one and has something to compact."""
+    window = transcript.window
+    if window is None or transcript.estimate() <= window.size - window.reserve:
+        return False
+    return cut_of(transcript) is not None
+
+
+def cut_of(transcript: Transcript) -> int | None:
+    """Where the kept end of the transcript starts, or None when nothing comes before it.
+
+    The end is kept up to a share of the window, and never starts with results whose calls would be gone.
+    """
+    entries = transcript.entries
+    window = transcript.window
+    size = transcript.estimate() if window is None else window.size
+    most = max(1, min(MOST_KEPT_TOKENS, floor(size * KEPT_SHARE)))
+    first = 1 if entries and facts_of(entries[0]).kind == "compaction" else 0
+    cut = len(entries)
+    kept = 0
+    while cut > first:
+        tokens = tokens_of(entries[cut - 1])
+        if cut < len(entries) and kept + tokens > most:
+            break
+        kept += tokens
+        cut -= 1
+    while cut > first and cut < len(entries) and facts_of(entries[cut]).kind == "tool-results":
+        cut -= 1
+    return cut if cut > first else None

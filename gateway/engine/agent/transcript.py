@@ -1,0 +1,95 @@
+"""A running agent's transcript: its entries, the prompt they make, and how large they count.
+
+Everything here grows with what is appended and never goes over the history again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway.engine.agent.entry_facts import EntryFacts, Window, facts_of, make_facts, tokens_of
+from gateway.engine.agent.entry_text import entry_tokens
+from protocol.transcript import Entry
+
+
+class Transcript:
+    """The entries of one agent's execution.
+
+    Raises ShapeError from the constructor when a given entry isn't one (agent-engine 12).
+    """
+
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
+        self.entries: list[Entry] = []
+        self._turn_id: str | None = None
+        self._canonical: list[bytes] = []
+        self._wire: list[bytes] = []
+        self._window: Window | None = None
+        self._anchor: float | None = None  # tokens that a model counted up to the entry before _from
+        self._from = 0  # entries from here on are counted by their text
+        self._counted = 0  # entries counted so far
+        self._tokens = 0  # tokens of the entries _from to _counted
+        for index, entry in enumerate(entries):
+            self._take(entry, facts_of(entry, f"state.transcript[{index}]"))
+
+    def _take(self, entry: Entry, facts: EntryFacts) -> None:
+        self.entries.append(entry)
+        if facts.window is not None:
+            self._window = facts.window
+        if facts.usage is not None:
+            self._anchor = facts.usage
+            self._from = self._counted = len(self.entries)
+            self._tokens = 0
+
+    def append(self, value: dict[str, Any], *, plain: bool = False) -> None:
+        """Appends an entry. `plain` as in `protocol.jsjson.dumps`."""
+        entry = Entry.from_value(value, plain)
+        facts = make_facts(value, plain)
+        entry.facts = facts
+        self._take(entry, facts)
+        if self._window is not None and facts.usage is None:
+            facts.tokens = entry_tokens(value)
+        if self._turn_id is not None:
+            self._show(facts, self._turn_id)
+
+    # Prompt
+
+    def begin_turn(self, turn_id: str) -> None:
+        """Sets the turn that prompts are made for; some reasoning is shown in its own turn only."""
+        self._turn_id = turn_id
+        self._canonical = []
+        self._wire = []
+        for entry in self.entries:
+            self._show(facts_of(entry), turn_id)
+
+    def _show(self, facts: EntryFacts, turn_id: str) -> None:
+        items = facts.items_in(turn_id)
+        if items.canonical:
+            self._canonical.append(items.canonical)
+            self._wire.append(items.wire)
+
+    def prompt(self) -> tuple[list[bytes], list[bytes]]:
+        """The transcript's prompt items for hashing and for sending, each with a comma before it.
+
+        The lists are the transcript's own and must not be changed.
+        """
+        return self._canonical, self._wire
+
+    def candidates_of(self, turn_id: str) -> int:
+        """How many candidates a turn has."""
+        facts = map(facts_of, self.entries)
+        return sum(1 for fact in facts if fact.kind == "candidate" and fact.turn_id == turn_id)
+
+    # Size (agent-engine 17b)
+
+    @property
+    def window(self) -> Window | None:
+        """The context window that the newest answer with one told."""
+        return self._window
+
+    def estimate(self) -> float:
+        """The tokens of the conversation: what a model counted last, and what came after it."""
+        for entry in self.entries[self._counted :]:
+            self._tokens += tokens_of(entry)
+        self._counted = len(self.entries)
+        return (self._anchor or 0) + self._tokens

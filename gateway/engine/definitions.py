@@ -1,0 +1,84 @@
+"""Definitions shared between runs: manifests checked and hashed once, schemas compiled once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.engine.agent.definition import AgentDefinition, build_definition
+from gateway.engine.contract import EngineRefused
+from protocol.canonical import manifest_hash
+from protocol.jsjson import dumps_bytes
+from protocol.manifest import ManifestInvalid, validate_agent_manifest
+
+DEFINITION_CACHE_BYTES: Final = 64 * 1024 * 1024
+"""What the cache may hold, by estimate: enough for a thousand agents of 10 KB, small beside one process."""
+
+_OBJECTS_PER_TEXT: Final = 6
+"""Parsed JSON takes about so many bytes for one of its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentManifest:
+    """A valid manifest, the object that all runs of it share, and its hash."""
+
+    document: Mapping[str, Any]
+    hash: str
+    key: bytes
+    size: int
+
+
+class DefinitionCache:
+    """Keeps the least recently used definitions out once they exceed `max_bytes` (an estimate)."""
+
+    def __init__(self, max_bytes: int = DEFINITION_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._held: OrderedDict[bytes, tuple[Any, int]] = OrderedDict()
+        self.bytes_held = 0
+
+    def manifest(self, document: Mapping[str, Any]) -> AgentManifest:
+        """The manifest, checked. Raises EngineRefused without a code (agent-engine 4.2, check 1)."""
+        text = dumps_bytes(document, plain=True)
+        key = b"m" + hashlib.sha256(text).digest()
+        held = self._get(key)
+        if isinstance(held, AgentManifest):
+            return held
+        try:
+            validate_agent_manifest(document)
+        except ManifestInvalid as error:
+            raise EngineRefused(None, f"Invalid manifest: {error}") from None
+        size = _OBJECTS_PER_TEXT * len(text)
+        manifest = AgentManifest(document, manifest_hash(document), key, size)
+        self._put(key, manifest, size)
+        return manifest
+
+    def agent(self, manifest: AgentManifest, session_tools: Sequence[Any]) -> AgentDefinition:
+        """The agent with its session tools. Raises EngineRefused (agent-engine 4.2, check 4)."""
+        key = b"a" + manifest.key
+        if session_tools:
+            key += hashlib.sha256(dumps_bytes(session_tools, plain=True)).digest()
+        held = self._get(key)
+        if isinstance(held, AgentDefinition):
+            return held
+        definition = build_definition(manifest.document, session_tools, manifest.document["id"])
+        self._put(key, definition, definition.size())
+        return definition
+
+    def _get(self, key: bytes) -> Any:
+        held = self._held.get(key)
+        if held is None:
+            return None
+        self._held.move_to_end(key)
+        return held[0]
+
+    def _put(self, key: bytes, value: Any, size: int) -> None:
+        if size > self._max_bytes:
+            return
+        self._held[key] = (value, size)
+        self.bytes_held += size
+        while self.bytes_held > self._max_bytes:
+            _, (_, freed) = self._held.popitem(last=False)
+            self.bytes_held -= freed

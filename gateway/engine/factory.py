@@ -1,0 +1,26 @@
+"""Making an engine for a segment."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gateway.engine.agent.engine import prepare_agent
+from gateway.engine.contract import Engine, EngineRefused, SegmentInput, SegmentResult
+from gateway.engine.definitions import DefinitionCache
+from gateway.engine.host import Host
+from gateway.engine.segment import Segment
+from gateway.engine.tasks import Work
+
+
+def make_engine(
+    kind: Literal["agent", "flow"], segment: SegmentInput, definitions: DefinitionCache | None = None
+) -> Engine:
+    """The engine of one segment. `definitions` are shared between runs; without them nothing is."""
+    shared = definitions if definitions is not None else DefinitionCache()
+
+    def prepare(host: Host) -> Work[SegmentResult]:
+        if kind == "flow":
+            raise EngineRefused(None, "Flow runs are not built yet")
+        return prepare_agent(segment, shared, host)
+
+    return Segment(Host(segment.outcomes, segment.observe), prepare)
