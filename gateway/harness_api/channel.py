@@ -40,6 +40,9 @@ MAX_FRAME_BYTES: Final = 67_108_864
 _MAX_UTF8_WIDTH: Final = 4
 """Bytes that one character takes at most."""
 
+_EITHER_OR_RESULTS: Final = frozenset({"effect.intent", "effect.outcome", "lease.renew"})
+"""Methods whose result is one of several structures: a result that is none of them is just invalid."""
+
 _TOO_DEEP: Final = "the frame nests too deep"
 _CLOSED: Final = "the Harness API connection is closed"
 _GAVE_UP: Final = "the requester gave up"
@@ -132,7 +135,9 @@ class Channel:
         try:
             result = methods.check_result(method, frame.r, newer_core=True)
         except MethodInvalid as fault:
-            error = HarnessApiError("invalid", f"the answer to {method} is invalid: {fault}")
+            # The text becomes part of an effect's failure, so it is the peers' own where that is fixed.
+            reason = "Invalid input" if method in _EITHER_OR_RESULTS else str(fault)
+            error = HarnessApiError("invalid", f"Invalid {method} answer: {reason}")
             self._events.append(CallFailed(frame.id, error))
         else:
             self._events.append(CallSucceeded(frame.id, result, frame.plain))

@@ -29,28 +29,27 @@ class SegmentDriver:
         self._signal = signal
         self._ask = ask
         self._loop = asyncio.get_running_loop()
-        self._inbox: deque[_Answered | Abort] = deque()
+        self._answers: deque[_Answered] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._in_flight = 0
+        self._abort_told = False
 
     async def run(self) -> SegmentResult:
         """The segment's result. Raises EngineRefused.
 
         Returns only when no effect is in flight any more: a run's output is its last request.
         """
-        if self._signal.abort is not None:
-            self._engine.abort(self._signal.abort)
-            forget = _nothing
-        else:
-            forget = self._signal.listen(self._arrived)
+        forget = self._signal.listen(self._wake)
         try:
+            if self._signal.abort is not None:
+                self._tell_abort(self._signal.abort)
             step = self._engine.start(self._now_ms())
             while step.result is None:
                 self._begin(step)
-                step = self._take(await self._next())
+                step = await self._next_step()
             self._begin(step)
-            while self._in_flight:
-                await self._next()
+            while self._in_flight or self._answers:
+                await self._next_answer()
             return step.result
         finally:
             forget()
@@ -61,29 +60,40 @@ class SegmentDriver:
             self._ask(effect, self._answer_to(effect.effect_id))
 
     def _answer_to(self, effect_id: str) -> Callable[[Answer], None]:
-        return lambda answer: self._arrived(_Answered(effect_id, answer))
-
-    def _arrived(self, item: _Answered | Abort) -> None:
-        if isinstance(item, _Answered):
+        def answered(answer: Answer) -> None:
             self._in_flight -= 1
-        self._inbox.append(item)
+            self._answers.append(_Answered(effect_id, answer))
+            self._wake()
+
+        return answered
+
+    async def _next_step(self) -> Step:
+        """The engine's next step: it hears of an abort before any answer that came with it."""
+        while True:
+            abort = self._signal.abort
+            if abort is not None and not self._abort_told:
+                return self._tell_abort(abort)
+            if self._answers:
+                answered = self._answers.popleft()
+                return self._engine.resolve(answered.effect_id, answered.answer, self._now_ms())
+            await self._woken()
+
+    async def _next_answer(self) -> None:
+        while not self._answers:
+            await self._woken()
+        self._answers.popleft()
+
+    def _tell_abort(self, abort: Abort) -> Step:
+        self._abort_told = True
+        return self._engine.abort(abort)
+
+    async def _woken(self) -> None:
+        self._waiting = self._loop.create_future()
+        await self._waiting
+
+    def _wake(self, _: object = None) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def _next(self) -> _Answered | Abort:
-        while not self._inbox:
-            self._waiting = self._loop.create_future()
-            await self._waiting
-        return self._inbox.popleft()
-
-    def _take(self, item: _Answered | Abort) -> Step:
-        if isinstance(item, Abort):
-            return self._engine.abort(item)
-        return self._engine.resolve(item.effect_id, item.answer, self._now_ms())
-
     def _now_ms(self) -> float:
         return self._loop.time() * 1000.0
-
-
-def _nothing() -> None:
-    return None

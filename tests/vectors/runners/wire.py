@@ -1,0 +1,55 @@
+"""Whole conversations over a real WebSocket: frames in order, closes, reconnects, aborts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from protocol import jsjson
+from tests.vectors.case import Case, judge
+from tests.vectors.wire.player import Mismatch, play
+
+KINDS = ("wire",)
+
+NOT_BUILT = {
+    "flow-fail-fast": "flow runs",
+    "hold-not-for-flow-agents": "flow runs",
+    "hook-run": "hooks",
+}
+
+
+def run(_kind: str, path: Path) -> Iterator[Case]:
+    """The one case of a file."""
+    recording = jsjson.loads(path.read_bytes())
+    assert isinstance(recording, dict)
+    name = recording["name"]
+    if name in NOT_BUILT:
+        yield Case(name, "not built", NOT_BUILT[name])
+        return
+    fault: str | None = None
+    with _without_logs():
+        try:
+            asyncio.run(play(recording))
+        except Mismatch as mismatch:
+            fault = str(mismatch)
+    yield judge(name, fault)
+
+
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    """The harness's own log lines do not belong into the report."""
+    before = structlog.get_config()
+    structlog.configure(processors=[_drop])
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent
