@@ -150,7 +150,9 @@ class ModelExecutor(Protocol):
         """A call may be sent again under its effect id after a loss."""
         ...
 
-    async def execute(self, effect: EffectRequest, run: RunContext, signal: AbortSignal, rejoin: bool) -> Parsed:
+    async def execute(
+        self, effect: EffectRequest, run: RunContext, signal: AbortSignal, rejoin: bool
+    ) -> Parsed:
         """The outcome document. A provider's failure is a value.
 
         Raises RunAborted when the signal stopped it (after the route's cancel for kind `cancel`), and
@@ -166,7 +168,9 @@ class ToolExecutor(Protocol):
         """The effect is a remote MCP call at a gate that recovers."""
         ...
 
-    async def execute(self, effect: EffectRequest, run: RunContext, signal: AbortSignal, rejoin: bool) -> Parsed:
+    async def execute(
+        self, effect: EffectRequest, run: RunContext, signal: AbortSignal, rejoin: bool
+    ) -> Parsed:
         """The outcome document. Raises RunAborted, or ExecutionFailed (the effect becomes uncertain)."""
         ...
 
@@ -190,7 +194,9 @@ class McpServers(Protocol):
         """Opens and lists all servers of the root manifest. Raises RunAborted, ExecutionFailed."""
         ...
 
-    async def reconnect(self, run: RunContext, snapshot: JsonValue, signal: AbortSignal) -> Sequence[JsonValue]:
+    async def reconnect(
+        self, run: RunContext, snapshot: JsonValue, signal: AbortSignal
+    ) -> Sequence[JsonValue]:
         """Opens the snapshot's servers; returns diagnostics. Raises RunAborted, ExecutionFailed."""
         ...
 

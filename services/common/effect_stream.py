@@ -152,6 +152,10 @@ class EffectStreams(Generic[ReplyT]):
         run = self._enter(prepared)
         if not isinstance(run, EffectRun):
             await context.send_initial_metadata(_accepted_metadata(0))
+            with contextlib.suppress(TimeoutError):
+                # The same conversation as at the first time: the caller says start, then reads.
+                async with asyncio.timeout(self._timings.start_s):
+                    await context.read()
             await context.write(run)
             return
         viewer: Viewer[ReplyT] = Viewer()

@@ -32,6 +32,7 @@ def traceparent(trace_id: str, sampled: bool = False) -> str:
 class Telemetry:
     """Tracing that makes no spans."""
 
+    enabled = False
     server_span: Any = None
     """`server_span(method, context)`, a context manager around a handler; None makes none."""
 
@@ -57,6 +58,8 @@ def configure_telemetry(environ: Mapping[str, str], service: str) -> Telemetry:
 
 class _OtlpTelemetry(Telemetry):
     """Spans to an OTLP endpoint."""
+
+    enabled = True
 
     def __init__(self, environ: Mapping[str, str], service: str) -> None:
         from opentelemetry.sdk.resources import Resource

@@ -1,0 +1,55 @@
+"""Stops effects by their id, wherever they run. Never fails: "not here" is a normal answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+from whippletree.v1 import common_pb2
+
+from gateway.executors.replica import Replica
+from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.timings import ExecutorTimings
+from services.common.metadata import Metadata
+
+
+async def cancel_effect(
+    replicas: ReplicaSet,
+    at: Iterable[Replica],
+    effect: common_pb2.EffectRef,
+    *,
+    kind: common_pb2.AbortKind,
+    metadata: Metadata,
+    timings: ExecutorTimings,
+) -> None:
+    """Sends Cancel to the given replicas, or to all when none is given; waits for at most 3 s."""
+    targets = list(at) or list(replicas.replicas)
+    request = common_pb2.CancelRequest(effect=effect, kind=kind)
+    calls = [_cancel(replicas.full_name, replica, request, metadata, timings) for replica in targets]
+    await asyncio.gather(*calls)
+
+
+async def _cancel(
+    full_name: str,
+    replica: Replica,
+    request: common_pb2.CancelRequest,
+    metadata: Metadata,
+    timings: ExecutorTimings,
+) -> Any:
+    path = f"/{full_name}/Cancel"
+    method = replica.callables.get(path)
+    if method is None:
+        method = replica.callables[path] = replica.channel.unary_unary(
+            path,
+            request_serializer=common_pb2.CancelRequest.SerializeToString,
+            response_deserializer=common_pb2.CancelReply.FromString,
+        )
+    try:
+        return await method(request, metadata=metadata, timeout=timings.cancel)
+    except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+        return None

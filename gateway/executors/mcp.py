@@ -1,0 +1,330 @@
+"""MCP tools and servers over gRPC (mcp-pool 5 to 8)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+from whippletree.v1 import common_pb2, mcp_pool_pb2
+
+from gateway.engine.contract import AbortKind, EffectRequest
+from gateway.executors.call_metadata import plain_metadata, run_metadata
+from gateway.executors.cancels import cancel_effect
+from gateway.executors.contract import AbortSignal, Discovery, ExecutionFailed, RunAborted, RunContext
+from gateway.executors.effect_result import answer_of, failed_outcome
+from gateway.executors.effects import SURROGATE_TEXT, effect_ref, objects
+from gateway.executors.pins import pinned
+from gateway.executors.replica import Replica
+from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.resend import Resends
+from gateway.executors.servers_of import ServerDeclared, find_server, servers_of
+from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.stream_call import StreamCall, StreamMethod
+from gateway.executors.timings import ExecutorTimings
+from gateway.executors.unary_call import UnaryMethod, call_unary
+from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
+
+FULL_NAME: Final = "whippletree.v1.McpPool"
+SERVICE: Final = "mcp-pool"
+TOO_LARGE: Final = "mcp.too-large"
+MAX_SESSIONS: Final = 10_000
+"""Sessions of which it is known where their connections live; the least recently used goes first."""
+
+_CALL: Final = StreamMethod(f"/{FULL_NAME}/Call", mcp_pool_pb2.ToolCallRequest, mcp_pool_pb2.ToolCallReply)
+_REMOTE: Final = UnaryMethod(f"/{FULL_NAME}/CallRemote", mcp_pool_pb2.ToolCall, mcp_pool_pb2.ToolCallResult)
+_DISCOVER: Final = UnaryMethod(
+    f"/{FULL_NAME}/Discover", mcp_pool_pb2.DiscoverRequest, mcp_pool_pb2.DiscoverReply
+)
+_RECONNECT: Final = UnaryMethod(
+    f"/{FULL_NAME}/Reconnect", mcp_pool_pb2.ReconnectRequest, mcp_pool_pb2.ReconnectReply
+)
+_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+
+
+class GrpcMcp:
+    """A run's MCP servers and their tools. A run sticks to one replica: that is where its connections are."""
+
+    def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings) -> None:
+        self._replicas = replicas
+        self._timings = timings
+        self._homes: OrderedDict[str, tuple[str, Replica]] = OrderedDict()
+
+    # Preparing a run.
+
+    async def discover(self, run: RunContext, manifest_hash: str, signal: AbortSignal) -> Discovery:
+        """Opens and lists all servers of the root manifest. Raises RunAborted, ExecutionFailed."""
+        try:
+            request = mcp_pool_pb2.DiscoverRequest(
+                tenant_id=run.tenant_id,
+                session_id=run.session_id,
+                root_manifest=common_pb2.Json(text=dumps(run.root_manifest)),
+                manifest_hash=manifest_hash,
+                plugin_roots=dict(run.plugin_roots),
+                run_id=run.run_id,
+            )
+        except UnicodeEncodeError:
+            raise ExecutionFailed(SURROGATE_TEXT) from None
+        reply = await self._ask(_DISCOVER, request, run, signal)
+        return Discovery(_read(reply.snapshot), _read_list(reply.diagnostics))
+
+    async def reconnect(
+        self, run: RunContext, snapshot: JsonValue, signal: AbortSignal
+    ) -> Sequence[JsonValue]:
+        """Opens the snapshot's servers; returns diagnostics. Raises RunAborted, ExecutionFailed."""
+        try:
+            request = mcp_pool_pb2.ReconnectRequest(
+                tenant_id=run.tenant_id,
+                session_id=run.session_id,
+                snapshot=common_pb2.Json(text=dumps(snapshot)),
+                servers=[_declaration(server, run) for server in _servers_in(snapshot, run.root_manifest)],
+                run_id=run.run_id,
+            )
+        except UnicodeEncodeError:
+            raise ExecutionFailed(SURROGATE_TEXT) from None
+        return _read_list((await self._ask(_RECONNECT, request, run, signal)).diagnostics)
+
+    async def put_grant(self, session_id: str, epoch: int, token: str, expires_at: str | None) -> None:
+        """Hands a renewed token to where the session's connections live. Never fails."""
+        home = self._homes.get(session_id)
+        if home is None:
+            return
+        tenant_id, replica = home
+        request = mcp_pool_pb2.PutGrantRequest(
+            tenant_id=tenant_id, session_id=session_id, epoch=epoch, expires_at=expires_at or ""
+        )
+        targets = [replica] if not replica.closed else self._replicas.replicas
+        for target in targets:
+            try:
+                await _put_grant(target)(
+                    request, metadata=plain_metadata(target, session_id, token), timeout=self._timings.grant
+                )
+            except (grpc.aio.AioRpcError, grpc.aio.UsageError):
+                continue
+
+    # Tools.
+
+    def recovers(self, record: Mapping[str, JsonValue], run: RunContext) -> bool:
+        """The tool's server is remote: its gate knows the call by the effect id."""
+        server = _server_of(record, run)
+        return server is not None and not server.is_stdio
+
+    async def call(
+        self,
+        record: Mapping[str, JsonValue],
+        effect: EffectRequest,
+        run: RunContext,
+        signal: AbortSignal,
+        rejoin: bool,
+    ) -> Parsed:
+        """A tool's outcome. Raises RunAborted, ExecutionFailed."""
+        server = _server_of(record, run)
+        if server is None:
+            raise ExecutionFailed(f"The MCP server {record.get('serverName')} is not declared by the agent.")
+        try:
+            request = mcp_pool_pb2.ToolCall(
+                effect=effect_ref(effect, run),
+                server=_declaration(server, run),
+                server_tool_name=str(record.get("serverToolName")),
+                arguments=common_pb2.Json(text=dumps(effect.document.get("input"))),
+                rejoin=rejoin,
+            )
+        except UnicodeEncodeError:
+            raise ExecutionFailed(SURROGATE_TEXT) from None
+        call = self._call_local if server.is_stdio else self._call_remote
+        return await call(request, run, signal)
+
+    async def cancel(self, effect: EffectRequest, run: RunContext) -> None:
+        """Asks the gate to stop a remote call. Never fails; at most 3 s."""
+        pin = pinned(self._replicas, run)
+        try:
+            reference = effect_ref(effect, run)
+        except UnicodeEncodeError:
+            return
+        if pin is not None:
+            await cancel_effect(
+                self._replicas,
+                [pin],
+                reference,
+                kind=common_pb2.ABORT_KIND_CANCEL,
+                metadata=run_metadata(pin, run),
+                timings=self._timings,
+            )
+
+    async def _call_local(
+        self, request: mcp_pool_pb2.ToolCall, run: RunContext, signal: AbortSignal
+    ) -> Parsed:
+        """Work with effects of its own: sent again only while `start` was not."""
+        _raise_if(signal, _stops_local)
+        resends = Resends(self._replicas, self._timings)
+        while True:
+            replica = self._home(run, resends.failed)
+            if replica is None:
+                failure = CallFailed(Meaning.NOT_STARTED, "No mcp-pool is there to take the call.")
+            else:
+                stream: StreamCall[mcp_pool_pb2.ToolCallResult] = StreamCall(
+                    _CALL,
+                    replica,
+                    run_metadata(replica, run),
+                    signal=signal,
+                    stops=_stops_local,
+                    timings=self._timings,
+                    service=SERVICE,
+                    handle=_result,
+                )
+                try:
+                    return answer_of(await stream.run(request=request), signal)
+                except CallFailed as failed:
+                    failure = _note(failed, replica)
+            if (
+                failure.started
+                or failure.meaning not in _RESENT
+                or not await resends.again(failure, replica, signal)
+            ):
+                _raise_if(signal, _stops_local)
+                return failed_outcome(failure, TOO_LARGE)
+
+    async def _call_remote(
+        self, request: mcp_pool_pb2.ToolCall, run: RunContext, signal: AbortSignal
+    ) -> Parsed:
+        """Keyed at the gate: sent again under the same id."""
+        _raise_if(signal, _stops_remote)
+        return answer_of(
+            await self._unary(_REMOTE, request, run, signal, stops=_stops_remote, answer_s=None), signal
+        )
+
+    async def _ask(self, method: UnaryMethod, request: Any, run: RunContext, signal: AbortSignal) -> Any:
+        """A call that starts no tool."""
+        signal.raise_if_set()
+        return await self._unary(
+            method, request, run, signal, stops=lambda _: True, answer_s=self._timings.discover
+        )
+
+    async def _unary(
+        self,
+        method: UnaryMethod,
+        request: Any,
+        run: RunContext,
+        signal: AbortSignal,
+        *,
+        stops: Any,
+        answer_s: float | None,
+    ) -> Any:
+        resends = Resends(self._replicas, self._timings)
+        while True:
+            replica = self._home(run, resends.failed)
+            if replica is None:
+                failure = CallFailed(Meaning.NOT_STARTED, "No mcp-pool is there to take the call.")
+            else:
+                try:
+                    return await call_unary(
+                        method,
+                        replica,
+                        request,
+                        run_metadata(replica, run),
+                        signal=signal,
+                        stops=stops,
+                        timings=self._timings,
+                        service=SERVICE,
+                        answer_s=answer_s,
+                    )
+                except CallFailed as failed:
+                    failure = _note(failed, replica)
+            if failure.meaning not in _RESENT or not await resends.again(failure, replica, signal):
+                _raise_if(signal, stops)
+                raise ExecutionFailed(failure.text) from None
+
+    def _home(self, run: RunContext, failed: list[Replica]) -> Replica | None:
+        replica = pinned(self._replicas, run, failed)
+        if replica is not None:
+            self._homes[run.session_id] = (run.tenant_id, replica)
+            self._homes.move_to_end(run.session_id)
+            if len(self._homes) > MAX_SESSIONS:
+                self._homes.popitem(last=False)
+        return replica
+
+
+def _stops_local(kind: AbortKind) -> bool:
+    """Only a cancel stops a stdio call; all other kinds let it finish (mcp-pool 8.2)."""
+    return kind is AbortKind.CANCEL
+
+
+def _stops_remote(kind: AbortKind) -> bool:
+    """After a shutdown the gate keeps the call for the next owner."""
+    return kind in (AbortKind.CANCEL, AbortKind.SHUTDOWN)
+
+
+def _raise_if(signal: AbortSignal, stops: Any) -> None:
+    if signal.abort is not None and stops(signal.abort.kind):
+        raise RunAborted(signal.abort)
+
+
+def _note(failure: CallFailed, replica: Replica) -> CallFailed:
+    if failure.meaning is Meaning.REFUSED_US:
+        replica.misconfigured(failure.text)
+    return failure
+
+
+async def _result(call: Any, reply: mcp_pool_pb2.ToolCallReply) -> mcp_pool_pb2.ToolCallResult | None:
+    return reply.result if reply.WhichOneof("message") == "result" else None
+
+
+def _server_of(record: Mapping[str, JsonValue], run: RunContext) -> ServerDeclared | None:
+    agent_id = record.get("agentId")
+    return find_server(
+        run.root_manifest,
+        agent_id if isinstance(agent_id, str) else None,
+        str(record.get("capabilityId")),
+        str(record.get("serverName")),
+    )
+
+
+def _servers_in(snapshot: JsonValue, manifest: Mapping[str, Any]) -> list[ServerDeclared]:
+    """The declared servers that the snapshot's tools name, in manifest order."""
+    tools = snapshot.get("mcpTools") if isinstance(snapshot, dict) else None
+    wanted = {
+        (tool.get("agentId"), tool.get("capabilityId"), tool.get("serverName")) for tool in objects(tools)
+    }
+    return [
+        server
+        for server in servers_of(manifest)
+        if (server.agent_id, server.capability_id, server.server_name) in wanted
+    ]
+
+
+def _declaration(server: ServerDeclared, run: RunContext) -> mcp_pool_pb2.ServerDeclaration:
+    return mcp_pool_pb2.ServerDeclaration(
+        agent_id=server.agent_id,
+        capability_id=server.capability_id,
+        server_name=server.server_name,
+        declaration=common_pb2.Json(text=dumps(server.declaration)),
+        plugin_root=run.plugin_roots.get(server.plugin_key),
+    )
+
+
+def _put_grant(replica: Replica) -> Any:
+    path = f"/{FULL_NAME}/PutGrant"
+    method = replica.callables.get(path)
+    if method is None:
+        method = replica.callables[path] = replica.channel.unary_unary(
+            path,
+            request_serializer=mcp_pool_pb2.PutGrantRequest.SerializeToString,
+            response_deserializer=mcp_pool_pb2.PutGrantReply.FromString,
+        )
+    return method
+
+
+def _read(document: common_pb2.Json) -> JsonValue:
+    try:
+        return loads(document.text)
+    except JsonError:
+        raise ExecutionFailed("The mcp-pool's answer is not JSON.") from None
+
+
+def _read_list(document: common_pb2.Json) -> Sequence[JsonValue]:
+    value = _read(document)
+    return value if isinstance(value, list) else []

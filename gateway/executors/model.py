@@ -1,0 +1,160 @@
+"""Model calls over gRPC (model-executor 4, 6 and 12). A failure of any kind is an outcome."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from whippletree.v1 import common_pb2, model_executor_pb2
+
+from gateway.engine.contract import AbortKind, EffectRequest
+from gateway.executors.call_metadata import run_metadata
+from gateway.executors.cancels import cancel_effect
+from gateway.executors.contract import AbortSignal, ExecutionFailed, RunAborted, RunContext
+from gateway.executors.effects import SURROGATE_TEXT, effect_ref, js_string, member
+from gateway.executors.pins import pinned
+from gateway.executors.replica import Replica
+from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.resend import Resends
+from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.timings import ExecutorTimings
+from gateway.executors.unary_call import UnaryMethod, call_unary
+from protocol.jsjson import JsonError, JsonValue, Parsed, parse
+from services.common.logs import get_logger
+
+FULL_NAME: Final = "whippletree.v1.ModelExecutor"
+SERVICE: Final = "model-executor"
+_CALL: Final = UnaryMethod(
+    f"/{FULL_NAME}/Call", model_executor_pb2.ModelCallRequest, model_executor_pb2.ModelCallReply
+)
+_DIRECT: Final = "direct"
+_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+
+
+class GrpcModelExecutor:
+    """Executes effects of kind `model` at the model-executors.
+
+    Calls go to the replica with the fewest in flight; on the direct route to the session's own, so that a
+    re-sent call meets its first attempt.
+    """
+
+    def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings) -> None:
+        self._replicas = replicas
+        self._timings = timings
+
+    def recovers(self) -> bool:
+        """What the executors' route says; true until one has said otherwise."""
+        return all(replica.facts.get("recovers", "true") == "true" for replica in self._replicas.replicas)
+
+    async def execute(
+        self, effect: EffectRequest, run: RunContext, signal: AbortSignal, rejoin: bool
+    ) -> Parsed:
+        """The outcome document. Raises RunAborted, after the route's cancel for kind `cancel`."""
+        try:
+            request = self._request(effect, run)
+        except UnicodeEncodeError:
+            return _failure("invalid_request", SURROGATE_TEXT, retryable=False)
+        signal.raise_if_set()
+        resends = Resends(self._replicas, self._timings)
+        while True:
+            replica = self._choose(run, resends.failed)
+            if replica is None:
+                failure = CallFailed(Meaning.NOT_STARTED, "No model-executor is there to take the call.")
+            else:
+                try:
+                    return await self._attempt(replica, request, run, signal)
+                except CallFailed as failed:
+                    failure = failed
+            if not self._may_resend(failure, rejoin) or not await resends.again(failure, replica, signal):
+                signal.raise_if_set()
+                return _outcome_of(failure)
+
+    async def _attempt(
+        self,
+        replica: Replica,
+        request: model_executor_pb2.ModelCallRequest,
+        run: RunContext,
+        signal: AbortSignal,
+    ) -> Parsed:
+        metadata = run_metadata(replica, run)
+        try:
+            reply = await call_unary(
+                _CALL,
+                replica,
+                request,
+                metadata,
+                signal=signal,
+                stops=_every_kind,
+                timings=self._timings,
+                service=SERVICE,
+            )
+        except RunAborted as aborted:
+            if aborted.abort.kind is AbortKind.CANCEL:
+                await cancel_effect(
+                    self._replicas,
+                    [replica],
+                    request.effect,
+                    kind=common_pb2.ABORT_KIND_CANCEL,
+                    metadata=metadata,
+                    timings=self._timings,
+                )
+            raise
+        except CallFailed as failure:
+            if failure.meaning is Meaning.REFUSED_US:
+                replica.misconfigured(failure.text)
+            raise
+        if reply.WhichOneof("result") == "aborted":
+            # Somebody else cancelled it: there is no outcome to give.
+            signal.raise_if_set()
+            raise ExecutionFailed("The model call was cancelled.")
+        try:
+            return parse(reply.outcome.text)
+        except JsonError:
+            get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
+            return _failure("transient", "The model-executor's answer is not JSON.", retryable=False)
+
+    def _request(self, effect: EffectRequest, run: RunContext) -> model_executor_pb2.ModelCallRequest:
+        call = effect.model_call.text() if effect.model_call is not None else b"{}"
+        return model_executor_pb2.ModelCallRequest(
+            effect=effect_ref(effect, run),
+            invocation_id=js_string(member(effect.document.get("context"), "invocationId")),
+            call=common_pb2.Json(text=call.decode()),
+            fixture=run.fixture_model,
+        )
+
+    def _choose(self, run: RunContext, failed: list[Replica]) -> Replica | None:
+        if self._is_direct() and not run.fixture_model:
+            return pinned(self._replicas, run, failed)
+        return self._replicas.idlest(failed)
+
+    def _may_resend(self, failure: CallFailed, rejoin: bool) -> bool:
+        """A refusal always; anything else where the same id can't be billed twice."""
+        if failure.meaning is Meaning.NOT_STARTED:
+            return True
+        return failure.meaning in _RESENT and (rejoin or not self._is_direct())
+
+    def _is_direct(self) -> bool:
+        return any(replica.facts.get("route") == _DIRECT for replica in self._replicas.replicas)
+
+
+def _every_kind(kind: AbortKind) -> bool:
+    return True
+
+
+def _outcome_of(failure: CallFailed) -> Parsed:
+    match failure.meaning:
+        case Meaning.TOO_LARGE | Meaning.INVALID:
+            return _failure("invalid_request", failure.text, retryable=False)
+        case Meaning.REFUSED_US:
+            return _failure("transient", failure.text, retryable=False)
+        case _:
+            return _failure("transient", failure.text, retryable=True)
+
+
+def _failure(code: str, message: str, *, retryable: bool) -> Parsed:
+    outcome: dict[str, JsonValue] = {
+        "kind": "failed",
+        "code": code,
+        "message": message,
+        "retryable": retryable,
+    }
+    return Parsed(outcome, plain=True)

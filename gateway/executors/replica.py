@@ -1,0 +1,185 @@
+"""One address of a service: its channel, whether it can take work, and what it says it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from whippletree.v1 import admin_pb2, admin_pb2_grpc
+
+from gateway.executors.timings import ExecutorTimings
+from services.common.channel import bearer, open_channel
+from services.common.logs import get_logger
+from services.common.metadata import Metadata
+from services.common.version import API_MAJOR
+
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_CONFIGURATION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
+class Replica:
+    """A channel to one address and what is known of the process behind it.
+
+    It takes calls when its health service says SERVING, it is a service of our kind and version, it lets
+    our bearer in, and it has not gone silent.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        service: str,
+        full_name: str,
+        token: str | None,
+        timings: ExecutorTimings,
+        max_message_bytes: int,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name = name
+        """What hashes rank: the shard's name, else the address."""
+        self.address = address
+        self.bearer: Metadata = bearer(token)
+        self.channel = open_channel(address, max_message_bytes=max_message_bytes)
+        self.admin = admin_pb2_grpc.AdminStub(self.channel)
+        self.callables: dict[str, Any] = {}
+        """Callables of the channel by rpc: making one costs more than a call."""
+        self.in_flight = 0
+        self.idle = asyncio.Event()
+        """No call of ours runs there."""
+        self.idle.set()
+        self.used = 0
+        """When it was last chosen, in calls of its set."""
+        self.description: admin_pb2.DescribeReply | None = None
+        self.problem: str | None = "It has not answered yet."
+        self._service = service
+        self._full_name = full_name
+        self._timings = timings
+        self._on_change = on_change
+        self._healthy = False
+        self._missed = 0
+        self._asked = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._serving = False
+        self.closed = False
+
+    @property
+    def serving(self) -> bool:
+        """New calls may go there."""
+        return self._serving
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What it said about itself; empty before it did."""
+        return self.description.facts if self.description is not None else {}
+
+    def enter(self) -> None:
+        """A call goes there."""
+        self.in_flight += 1
+        self.idle.clear()
+
+    def leave(self) -> None:
+        """A call there is over."""
+        self.in_flight -= 1
+        if not self.in_flight:
+            self.idle.set()
+
+    def start(self) -> None:
+        """Begins to watch it."""
+        self._tasks = [
+            asyncio.create_task(self._watch_health(), name=f"health of {self.address}"),
+            asyncio.create_task(self._describe_again(), name=f"describe {self.address}"),
+        ]
+
+    async def close(self) -> None:
+        """Stops watching and ends every call on the channel."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._healthy = False
+        self.closed = True
+        self._settle()
+        await self.channel.close(None)
+
+    def misconfigured(self, problem: str) -> None:
+        """A call was refused for its credentials: no further one is sent until a poll gets through."""
+        self.problem = problem
+        self.description = None
+        self._settle()
+
+    async def _watch_health(self) -> None:
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        request = health_pb2.HealthCheckRequest(service=self._full_name)
+        while True:
+            try:
+                # Waiting for the channel starts nothing; it ends the moment the process listens.
+                async for reply in stub.Watch(request, wait_for_ready=True):
+                    self._set_healthy(reply.status == _SERVING)
+            except grpc.aio.AioRpcError:
+                pass
+            self._set_healthy(False)
+            await asyncio.sleep(self._timings.watch_pause)
+
+    def _set_healthy(self, healthy: bool) -> None:
+        if healthy and not self._healthy:
+            # Another process may be there now: ask it before it gets work.
+            self.description = None
+            self._asked.set()
+        self._healthy = healthy
+        if not healthy:
+            self.problem = "Its health service does not say SERVING."
+        self._settle()
+
+    async def _describe_again(self) -> None:
+        while True:
+            self._asked.clear()
+            await self._describe()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._timings.describe_every):
+                    await self._asked.wait()
+
+    async def _describe(self) -> None:
+        try:
+            reply = await self.admin.Describe(
+                admin_pb2.DescribeRequest(), metadata=self.bearer, timeout=self._timings.describe
+            )
+        except grpc.aio.AioRpcError as error:
+            self._missed += 1
+            if error.code() in _CONFIGURATION:
+                self._complain("It refuses this gateway's bearer token.")
+            elif self._missed >= self._timings.describe_failures:
+                self._complain(f"It does not answer ({error.code().name}).")
+            self._settle()
+            return
+        self._missed = 0
+        if reply.api_major != API_MAJOR:
+            self._complain(f"Its contract has the major version {reply.api_major}, not {API_MAJOR}.")
+        elif reply.service != self._service:
+            self._complain(f"It is a {reply.service or 'process without a name'}, not a {self._service}.")
+        else:
+            self.description = reply
+            if self._healthy:
+                self.problem = None
+        self._settle()
+
+    def _complain(self, problem: str) -> None:
+        self.description = None
+        if problem != self.problem and self._healthy:
+            get_logger().error("service_refused", name=self._service, address=self.address, error=problem)
+        self.problem = problem
+
+    def _settle(self) -> None:
+        serving = self._healthy and self.description is not None
+        if serving:
+            self.problem = None
+        if serving != self._serving:
+            self._serving = serving
+            self._on_change()

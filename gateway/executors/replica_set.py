@@ -1,0 +1,209 @@
+"""The replicas of one service: who is there, and which one gets a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, Protocol
+
+from gateway.executors import rendezvous
+from gateway.executors.replica import Replica
+from gateway.executors.targets import DnsName, read_target, resolve
+from gateway.executors.timings import ExecutorTimings
+from services.common.logs import get_logger
+
+
+class NamedTarget(Protocol):
+    """Where a service, or a shard of it, is reached."""
+
+    @property
+    def name(self) -> str:
+        """A stable name."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """A gRPC target."""
+        ...
+
+
+class ReplicaSet:
+    """All replicas of a service.
+
+    With `sharded`, each target is one shard of a stable name, and the service is there only while all of
+    them are; otherwise one target gives all replicas, and one that is SERVING is enough.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        full_name: str,
+        targets: Sequence[NamedTarget],
+        *,
+        token: str | None,
+        timings: ExecutorTimings,
+        max_message_bytes: int,
+        sharded: bool = False,
+    ) -> None:
+        self.service = service
+        self.full_name = full_name
+        self.sharded = sharded
+        self.replicas: list[Replica] = []
+        self._targets = targets
+        self._token = token
+        self._timings = timings
+        self._max_message_bytes = max_message_bytes
+        self._names: dict[str, DnsName] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
+        self._was_ready = False
+        self._choices = 0
+
+    # Life.
+
+    async def open(self) -> None:
+        """Opens channels to what the targets name now and follows their changes."""
+        for target in self._targets:
+            addresses = read_target(target.target)
+            if isinstance(addresses, DnsName):
+                self._spawn(self._follow(target, addresses))
+            else:
+                for address in addresses.addresses:
+                    self._add(target.name if self.sharded else address, address)
+
+    async def close(self) -> None:
+        """Closes every channel; calls in flight end."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        replicas, self.replicas = self.replicas, []
+        for replica in replicas:
+            await replica.close()
+
+    # What is there.
+
+    @property
+    def ready(self) -> bool:
+        """The service can take work."""
+        if self.sharded:
+            names = {target.name for target in self._targets}
+            return names <= {replica.name for replica in self.replicas if replica.serving}
+        return any(replica.serving for replica in self.replicas)
+
+    def serving(self) -> list[Replica]:
+        """Replicas that take new calls."""
+        return [replica for replica in self.replicas if replica.serving]
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Calls `listener` whenever something about a replica changed; returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # Who gets a call.
+
+    def idlest(self, without: Collection[Replica] = ()) -> Replica | None:
+        """The serving replica with the fewest calls in flight; among equals the one that waited longest."""
+        candidates = [replica for replica in self.serving() if replica not in without] or self.serving()
+        if not candidates:
+            return None
+        replica = min(candidates, key=lambda candidate: (candidate.in_flight, candidate.used))
+        self._choices += 1
+        replica.used = self._choices
+        return replica
+
+    def ranked(self, key: str, without: Collection[Replica] = ()) -> Replica | None:
+        """The serving replica that a key belongs to."""
+        candidates = [replica for replica in self.serving() if replica not in without] or self.serving()
+        return max(candidates, key=lambda replica: rendezvous.rank(replica.name, key), default=None)
+
+    @property
+    def shard_names(self) -> list[str]:
+        """The configured shards, in order."""
+        return [target.name for target in self._targets]
+
+    def shard_name(self, key: str) -> str:
+        """The shard that a key belongs to, by the configured names whether or not it is there.
+
+        Raises UnicodeEncodeError for a key with a lone surrogate.
+        """
+        name = rendezvous.choose(self.shard_names, key)
+        assert name is not None, "a sharded service has at least one target"
+        return name
+
+    def shard_called(self, name: str) -> Replica | None:
+        """The replica of a shard; None while its address is not known."""
+        return next((replica for replica in self.replicas if replica.name == name), None)
+
+    def shard(self, key: str) -> Replica | None:
+        """The replica of the shard that a key belongs to."""
+        return self.shard_called(self.shard_name(key))
+
+    # Inside.
+
+    def _add(self, name: str, address: str) -> None:
+        replica = Replica(
+            name,
+            address,
+            service=self.service,
+            full_name=self.full_name,
+            token=self._token,
+            timings=self._timings,
+            max_message_bytes=self._max_message_bytes,
+            on_change=self._notice,
+        )
+        self.replicas.append(replica)
+        replica.start()
+        self._notice()
+
+    async def _follow(self, target: NamedTarget, name: DnsName) -> None:
+        """Keeps a channel to each address that a DNS name has."""
+        known: dict[str, Replica] = {}
+        failing = False
+        while True:
+            try:
+                found = await resolve(name)
+                failing = False
+            except OSError as error:
+                found = tuple(known)
+                if not failing:
+                    failing = True
+                    get_logger().warning(
+                        "service_not_resolved", name=self.service, host=name.host, error=str(error)
+                    )
+            if self.sharded:
+                found = found[:1]
+            for address in [address for address in known if address not in found]:
+                replica = known.pop(address)
+                if replica in self.replicas:
+                    self.replicas.remove(replica)
+                self._spawn(self._retire(replica))
+            for address in found:
+                if address not in known:
+                    self._add(target.name if self.sharded else address, address)
+                    known[address] = self.replicas[-1]
+            await asyncio.sleep(self._timings.resolve_every)
+
+    async def _retire(self, replica: Replica) -> None:
+        """Lets the calls on an address that DNS forgot end, then closes it."""
+        try:
+            self._notice()
+            await replica.idle.wait()
+        finally:
+            await replica.close()
+
+    def _notice(self) -> None:
+        ready = self.ready
+        if ready != self._was_ready:
+            if ready:
+                get_logger().info("service_back", name=self.service)
+            else:
+                get_logger().warning("service_lost", name=self.service)
+            self._was_ready = ready
+        for listener in list(self._listeners):
+            listener()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,60 @@
+"""How long and how often a call may be sent again (design 3.3): 10 s in all after the first failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.executors.contract import AbortSignal
+from gateway.executors.replica import Replica
+from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.timings import ExecutorTimings
+
+Clock = Callable[[], float]
+
+
+class Resends:
+    """The attempts of one call. Whoever makes the call asks after each failure whether another may follow."""
+
+    def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings, clock: Clock | None = None) -> None:
+        self._replicas = replicas
+        self._timings = timings
+        self._clock = clock or asyncio.get_running_loop().time
+        self._until: float | None = None
+        self._attempts = 0
+        self._faults = 0
+        self.failed: list[Replica] = []
+        """Where it failed so far; another replica is tried first."""
+
+    async def again(self, failure: CallFailed, replica: Replica | None, signal: AbortSignal) -> bool:
+        """Waits for the moment of another attempt; False when there is none, or the run is aborted.
+
+        It says nothing about whether the call is of a kind that may be sent again.
+        """
+        now = self._clock()
+        if self._until is None:
+            self._until = now + self._timings.resend_for
+        if failure.meaning is Meaning.FAULT:
+            self._faults += 1
+            if self._faults > self._timings.fault_resends:
+                return False
+        if replica is not None and replica not in self.failed:
+            self.failed.append(replica)
+        pauses = self._timings.resend_pauses
+        pause = pauses[min(self._attempts, len(pauses) - 1)]
+        self._attempts += 1
+        if now >= self._until or signal.abort is not None:
+            return False
+        woken = asyncio.Event()
+        forget_abort = signal.listen(lambda _: woken.set())
+        forget_change = self._replicas.listen(woken.set)
+        try:
+            async with asyncio.timeout(min(pause, self._until - now)):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            forget_abort()
+            forget_change()
+        return signal.abort is None

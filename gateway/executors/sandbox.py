@@ -1,0 +1,242 @@
+"""Operations in workspaces over gRPC: which shard, the conversation, the claims of events (sandbox-manager 6 to 11)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from whippletree.v1 import common_pb2, sandbox_manager_pb2
+
+from gateway.engine.contract import AbortKind, EffectRequest
+from gateway.executors.call_metadata import run_metadata
+from gateway.executors.contract import AbortSignal, ExecutionFailed, RunContext, SandboxEvent
+from gateway.executors.effect_result import aborted_error, failed_outcome, parsed_outcome
+from gateway.executors.effects import SURROGATE_TEXT, effect_ref
+from gateway.executors.replica import Replica
+from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.resend import Resends
+from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.stream_call import StreamCall, StreamMethod
+from gateway.executors.timings import ExecutorTimings
+from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
+from services.common.logs import get_logger
+from services.common.metadata import Metadata
+
+FULL_NAME: Final = "whippletree.v1.SandboxManager"
+SERVICE: Final = "sandbox-manager"
+TOO_LARGE: Final = "sandbox.error"
+_RUN: Final = StreamMethod(f"/{FULL_NAME}/Run", sandbox_manager_pb2.RunRequest, sandbox_manager_pb2.RunReply)
+_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+
+Claim = Callable[[SandboxEvent], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class FileBytes:
+    """A file that came in chunks."""
+
+    path: str
+    size: int
+    content: bytearray
+
+
+Ending = Parsed | FileBytes | sandbox_manager_pb2.FileListing | sandbox_manager_pb2.MissingPath
+"""What an operation gives."""
+
+
+def workspace_key(tenant_id: str, owner_id: str, sandbox_id: str | None) -> str:
+    """The key of a workspace (sandbox-manager 2). Raises UnicodeEncodeError for a lone surrogate."""
+    prefix = f"nylorun-{tenant_id}-" + ("" if sandbox_id is None else "sbx-")
+    identity = owner_id if sandbox_id is None else sandbox_id
+    return prefix + hashlib.sha256(identity.encode()).hexdigest()[:16]
+
+
+class SandboxCalls:
+    """Runs operations at the shard that has the workspace. No other shard ever takes its place."""
+
+    def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings) -> None:
+        self._replicas = replicas
+        self._timings = timings
+
+    async def run_tool(
+        self,
+        spec: Mapping[str, JsonValue],
+        effect: EffectRequest,
+        run: RunContext,
+        signal: AbortSignal,
+        rejoin: bool,
+    ) -> Parsed:
+        """A run's tool effect. Raises RunAborted, ExecutionFailed."""
+        owner_id = run.sandbox.owner_id if run.sandbox is not None else run.session_id
+        sandbox_id = run.sandbox.sandbox_id if run.sandbox is not None else None
+        try:
+            key = workspace_key(run.tenant_id, owner_id, sandbox_id)
+            operation = sandbox_manager_pb2.WorkspaceOperation(
+                tenant=sandbox_manager_pb2.TenantRef(tenant_id=run.tenant_id, preference=run.preference),
+                workspace=sandbox_manager_pb2.WorkspaceRef(
+                    owner_id=owner_id, sandbox_id=sandbox_id, active_turn_id=run.turn_id
+                ),
+                spec=common_pb2.Json(text=dumps(spec)),
+                effect=effect_ref(effect, run),
+                tool=sandbox_manager_pb2.ToolOperation(
+                    tool=str(effect.document.get("toolName")),
+                    input=common_pb2.Json(text=dumps(effect.document.get("input"))),
+                ),
+                rejoin=rejoin,
+            )
+        except UnicodeEncodeError:
+            raise ExecutionFailed(SURROGATE_TEXT) from None
+        try:
+            ending = await self.perform(
+                key,
+                operation,
+                metadata=lambda replica: run_metadata(replica, run, key),
+                claim=run.claim_event,
+                signal=signal,
+            )
+        except CallFailed as failure:
+            signal.raise_if_set()
+            return failed_outcome(failure, TOO_LARGE)
+        if not isinstance(ending, Parsed):
+            raise ExecutionFailed("The sandbox-manager answered a tool with something else.")
+        return ending
+
+    async def perform(
+        self,
+        key: str,
+        operation: sandbox_manager_pb2.WorkspaceOperation,
+        *,
+        metadata: Callable[[Replica], Metadata],
+        claim: Claim,
+        signal: AbortSignal,
+        max_file_bytes: int | None = None,
+    ) -> Ending:
+        """One operation, sent again only while `start` was not.
+
+        Raises CallFailed, RunAborted, ExecutionFailed (the manager raised). A file larger than
+        `max_file_bytes` ends the call and raises CallFailed with TOO_LARGE.
+        """
+        signal.raise_if_set()
+        resends = Resends(self._replicas, self._timings)
+        while True:
+            replica = self._replicas.shard(key)
+            if replica is None or not replica.serving:
+                name = replica.name if replica is not None else "that has this workspace"
+                failure = CallFailed(Meaning.NOT_STARTED, f"The sandbox-manager {name} is not there.")
+            else:
+                conversation = _Conversation(claim, signal, max_file_bytes)
+                stream: StreamCall[Ending] = StreamCall(
+                    _RUN,
+                    replica,
+                    metadata(replica),
+                    signal=signal,
+                    stops=_every_kind,
+                    timings=self._timings,
+                    service=SERVICE,
+                    handle=conversation.handle,
+                )
+                try:
+                    return await stream.run(request=operation)
+                except CallFailed as failed:
+                    failure = failed
+                    if failure.meaning is Meaning.REFUSED_US:
+                        replica.misconfigured(failure.text)
+            if (
+                failure.started
+                or failure.meaning not in _RESENT
+                or not await resends.again(failure, replica, signal)
+            ):
+                signal.raise_if_set()
+                raise failure
+
+
+class _Conversation:
+    """The replies of one operation."""
+
+    def __init__(self, claim: Claim, signal: AbortSignal, max_file_bytes: int | None) -> None:
+        self._claim = claim
+        self._signal = signal
+        self._max_file_bytes = max_file_bytes
+        self._file: FileBytes | None = None
+
+    async def handle(self, call: StreamCall[Ending], reply: sandbox_manager_pb2.RunReply) -> Ending | None:
+        """Claims an event and acknowledges it, gathers a file, or gives the end."""
+        match reply.WhichOneof("message"):
+            case "event":
+                await claim_event(self._claim, reply.event)
+                await call.send(ack=sandbox_manager_pb2.EventAck(seq=reply.event.seq))
+            case "file":
+                self._begin_file(reply.file)
+                return self._file if self._file is not None and self._file.size == 0 else None
+            case "chunk":
+                return self._add_chunk(reply.chunk)
+            case "listing":
+                return reply.listing
+            case "missing":
+                return reply.missing
+            case "outcome":
+                return parsed_outcome(reply.outcome.text)
+            case "raised":
+                raise ExecutionFailed(reply.raised.message)
+            case "aborted":
+                raise aborted_error(self._signal)
+        return None
+
+    def _begin_file(self, header: sandbox_manager_pb2.FileHeader) -> None:
+        limit = self._max_file_bytes
+        if limit is not None and header.size > limit:
+            raise CallFailed(
+                Meaning.TOO_LARGE, f"{header.path} has {header.size} bytes; at most {limit} fit an answer."
+            )
+        self._file = FileBytes(header.path, header.size, bytearray())
+
+    def _add_chunk(self, chunk: bytes) -> FileBytes | None:
+        file = self._file
+        if file is None or len(file.content) + len(chunk) > file.size:
+            raise CallFailed(Meaning.FAULT, "The sandbox-manager sent bytes that belong to no file.")
+        file.content += chunk
+        return file if len(file.content) == file.size else None
+
+
+def _every_kind(kind: AbortKind) -> bool:
+    """Every abort kills a command (sandbox-manager 11.1)."""
+    return True
+
+
+async def claim_event(claim: Claim, event: sandbox_manager_pb2.SandboxEvent) -> None:
+    """Claims an event at core; one that can't be read is logged and dropped."""
+    try:
+        payload = loads(event.payload.text)
+    except JsonError:
+        get_logger().warning(
+            "sandbox_event_dropped",
+            sessionId=event.session_id,
+            type=event.type,
+            error="its payload is not JSON",
+        )
+        return
+    await claim(
+        SandboxEvent(
+            session_id=event.session_id,
+            turn_id=event.turn_id if event.HasField("turn_id") else None,
+            type=event.type,
+            payload=payload,
+            record=record_document(event.record) if event.HasField("record") else None,
+        )
+    )
+
+
+def record_document(record: sandbox_manager_pb2.WorkspaceRecord) -> dict[str, JsonValue]:
+    """A record as core knows it (sandbox-manager 4)."""
+    document: dict[str, JsonValue] = {"key": record.key, "sessionId": record.session_id}
+    if record.HasField("sandbox_id"):
+        document["sandboxId"] = record.sandbox_id
+    return document | {
+        "backend": record.backend,
+        "image": record.image,
+        "state": record.state,
+        "createdAt": record.created_at,
+        "updatedAt": record.updated_at,
+    }

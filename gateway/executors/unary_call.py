@@ -1,0 +1,118 @@
+"""One attempt of a unary effect call: accepted within 30 s, answered by the executor's limit and 15 s more.
+
+gRPC's own unary call gives the initial metadata only together with the answer, so the client side of
+these calls is a stream of one reply; on the wire it is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
+
+from gateway.engine.contract import AbortKind
+from gateway.executors.contract import AbortSignal, RunAborted
+from gateway.executors.replica import Replica
+from gateway.executors.status import CallFailed, Meaning, failure_of
+from gateway.executors.timings import ExecutorTimings
+from gateway.executors.watchdog import Watchdog
+from services.common.metadata import ACCEPTED, LIMIT_MS, Metadata, find
+
+_EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
+
+Stops = Callable[[AbortKind], bool]
+
+
+class UnaryMethod:
+    """A unary rpc of a service: full path and message types."""
+
+    def __init__(self, path: str, request_type: Any, reply_type: Any) -> None:
+        self.path = path
+        self._serialize = request_type.SerializeToString
+        self._parse = reply_type.FromString
+        self._name = f"unary {path}"
+
+    def on(self, replica: Replica) -> Any:
+        """The callable of a channel, made once per replica."""
+        made = replica.callables.get(self._name)
+        if made is None:
+            made = replica.callables[self._name] = replica.channel.unary_stream(
+                self.path, request_serializer=self._serialize, response_deserializer=self._parse
+            )
+        return made
+
+
+async def call_unary(
+    method: UnaryMethod,
+    replica: Replica,
+    request: Any,
+    metadata: Metadata,
+    *,
+    signal: AbortSignal,
+    stops: Stops,
+    timings: ExecutorTimings,
+    service: str,
+    answer_s: float | None = None,
+) -> Any:
+    """The reply. Raises CallFailed, or RunAborted when an abort of a kind that `stops` came first.
+
+    `answer_s` is the limit of a call whose service says no accepted (discovery and the like): the
+    reply must be there by then.
+    """
+    call = method.on(replica)(request, metadata=metadata)
+    dog = Watchdog(call)
+
+    def aborted(abort: Any) -> None:
+        if stops(abort.kind):
+            dog.stop("aborted")
+
+    forget = signal.listen(aborted)
+    replica.enter()
+    try:
+        dog.arm(timings.silence if answer_s is None else answer_s)
+        if answer_s is None:
+            limit = accepted_limit_s(await call.initial_metadata(), timings)
+            if limit is not None:
+                dog.arm(limit)
+        reply = await call.read()
+        if reply is _EOF:
+            raise CallFailed(Meaning.FAULT, f"The {service} gave no answer.")
+        # The status is here already; reading it ends the call on both sides.
+        await call.read()
+        return reply
+    except grpc.aio.AioRpcError as error:
+        raise failure_of(error, service) from None
+    except asyncio.CancelledError:
+        if dog.was_cancelled_by_others():
+            raise
+        if dog.reason == "aborted" and signal.abort is not None:
+            raise RunAborted(signal.abort) from None
+        if dog.reason == "late":
+            raise CallFailed(Meaning.LOST, f"The {service} said nothing in time.") from None
+        raise
+    finally:
+        forget()
+        dog.disarm()
+        replica.leave()
+        call.cancel()
+
+
+def accepted_limit_s(metadata: Any, timings: ExecutorTimings) -> float | None:
+    """When to give up on accepted work, in seconds; None when the metadata does not say accepted."""
+    if find(metadata, ACCEPTED) != "1":
+        return None
+    return limit_s(find(metadata, LIMIT_MS), timings)
+
+
+def limit_s(limit_ms: str | int | None, timings: ExecutorTimings) -> float:
+    """The executor's limit and the margin after it, in seconds."""
+    try:
+        own = int(limit_ms or 0) / 1000
+    except ValueError:
+        own = 0.0
+    return (own if own > 0 else timings.assumed_limit) + timings.give_up
