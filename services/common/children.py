@@ -26,6 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Literal, Protocol, cast
 
+from services.common.process_groups import ProcessGroup
+
 __all__ = [
     "Child",
     "ChildListener",
@@ -236,7 +238,7 @@ class Child:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._exited: asyncio.Future[int] = self._loop.create_future()
-        self._group_gone = False
+        self._group = ProcessGroup(process.pid)
         self._pidfd: int | None = None
         self._input: asyncio.WriteTransport | None = None
         self._input_end = _Input(on_stdin_closed)
@@ -347,7 +349,8 @@ class Child:
             os.close(self._pidfd)
             self._pidfd = None
         # Looked at now, while the number cannot have been given to anybody else.
-        self.group_alive()
+        self._group.leader_gone()
+        self._group.alive()
         if not self._exited.done():
             self._exited.set_result(returncode)
             self._listener.child_exited(returncode)
@@ -355,40 +358,12 @@ class Child:
     # -- the group
 
     def signal_group(self, number: int) -> bool:
-        """Sends a signal to every process of the group; False when there is none, or none that we may signal.
-
-        Never reaches a stranger: the group's number stays taken while a member lives, and once the group
-        was seen empty nothing is sent any more.
-        """
-        if self._group_gone:
-            return False
-        try:
-            os.killpg(self.pid, number)
-        except ProcessLookupError:
-            self._group_gone = self.returncode is not None or self._process.returncode is not None
-            return False
-        except PermissionError:
-            # Linux: members exist, but all of them run as somebody else by now.
-            return False
-        return True
+        """Sends a signal to every process of the group; False when there is none, or none that we may signal."""
+        return self._group.signal(number)
 
     def group_alive(self) -> bool:
         """The child or something that it started in its group still runs."""
-        if self._group_gone:
-            return False
-        if self._process.returncode is None:
-            return True
-        # As process 1 of a container we inherit the orphans, and an unreaped one still counts as a member.
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-self.pid, os.WNOHANG) != (0, 0):
-                pass
-        try:
-            os.killpg(self.pid, 0)
-        except ProcessLookupError:
-            self._group_gone = True
-        except PermissionError:
-            return True
-        return not self._group_gone
+        return self._group.alive()
 
     def kill(self) -> None:
         """SIGKILL to the group, at once, without waiting; pipes are closed. For paths that cannot wait."""
