@@ -1,0 +1,104 @@
+"""A live connection to an MCP server, whatever carries it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from protocol.jsjson import RawJson
+from services.mcp_pool.limits import LIST_PAGES
+
+LIST_BYTES = 16 * 1024 * 1024
+"""A server whose tools take more text than this fails: a snapshot has to fit into one message."""
+
+
+class Abort(Protocol):
+    """The abort of one call; `kind` is a value of AbortKind, None while there is none."""
+
+    @property
+    def kind(self) -> int | None:
+        """The abort, or None."""
+        ...
+
+    def listen(self, listener: Callable[[int], None]) -> None:
+        """Calls `listener` at the abort, at once when it has happened."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsPage:
+    """One page of `tools/list`: checked tools, the next cursor, `plain` as in Parsed, size in bytes."""
+
+    tools: list[dict[str, Any]]
+    cursor: str | None
+    plain: bool
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """A checked `tools/call` result, `plain` as in Parsed, size in bytes."""
+
+    result: dict[str, Any]
+    plain: bool
+    size: int
+
+
+class Connection(Protocol):
+    """An initialised connection. Requests may overlap and may come from any task of the loop.
+
+    Every request raises an McpFailure: NotSent when the connection had ended before, ConnectionLost,
+    RequestTimedOut, ServerError, AnswerInvalid.
+    """
+
+    @property
+    def usable(self) -> bool:
+        """New requests can be sent."""
+        ...
+
+    async def list_page(self, cursor: str | None) -> ToolsPage:
+        """One page of tools."""
+        ...
+
+    async def call_tool(self, name: str, arguments: RawJson, abort: Abort) -> ToolAnswer:
+        """Calls a tool. Raises RequestAborted when a person cancelled; other aborts change nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the connection, requests in flight included, and waits until nothing of it is left.
+
+        When cancelled it gives up all gentleness and goes on with the cancellation.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All tools of a server in its own order, `plain` as in Parsed, size in bytes."""
+
+    tools: list[dict[str, Any]]
+    plain: bool
+    size: int
+
+
+class ListingTooLarge(Exception):
+    """A server's tools take more text than a snapshot can hold."""
+
+
+async def list_tools(connection: Connection) -> Listing:
+    """Reads the pages of `tools/list`, at most 100; the rest is left out (mcp-pool 5.2).
+
+    Raises what list_page raises, and ListingTooLarge.
+    """
+    tools: list[dict[str, Any]] = []
+    plain, size, cursor = True, 0, None
+    for _ in range(LIST_PAGES):
+        page = await connection.list_page(cursor)
+        tools += page.tools
+        plain, size, cursor = plain and page.plain, size + page.size, page.cursor
+        if size > LIST_BYTES:
+            raise ListingTooLarge
+        if not cursor:
+            break
+    return Listing(tools, plain, size)

@@ -1,0 +1,49 @@
+"""From a declaration to a connection: stdio servers are started, remote ones wait for the Tool Gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from services.mcp_pool.connection import Connection
+from services.mcp_pool.declarations import DeclaredServer
+from services.mcp_pool.failures import McpFailure
+from services.mcp_pool.launch import HarnessRoot, plan_launch
+from services.mcp_pool.limits import Limits
+from services.mcp_pool.pool import Connecting
+from services.mcp_pool.stdio import StdioConnection
+
+NO_GATE: Final = (
+    "Remote MCP servers are reached only through the gates service, and NYLORUN_GATES_URL is not set."
+)
+GATE_NOT_BUILT: Final = "Remote MCP servers are not available: the Tool Gate client is not built yet."
+
+
+class ServerConnector:
+    """Makes connections for declared servers (mcp-pool 7.2).
+
+    `base` is what every server gets of this process's environment (launch.base_environment).
+    """
+
+    def __init__(
+        self, root: HarnessRoot, base: Mapping[str, str], limits: Limits, gates_url: str | None = None
+    ) -> None:
+        self._root = root
+        self._base = dict(base)
+        self._limits = limits
+        self._gates_url = gates_url
+
+    def remote_refusal(self) -> str:
+        """Why a remote server can't be reached."""
+        return NO_GATE if self._gates_url is None else GATE_NOT_BUILT
+
+    def connect(self, server: DeclaredServer, on_end: Callable[[Connection], None]) -> Connecting:
+        """See pool.Connector."""
+        if not server.is_stdio:
+            raise McpFailure(self.remote_refusal())
+        connection = StdioConnection(self._limits, on_end)
+
+        async def opening() -> None:
+            await connection.open(plan_launch(server, self._root, self._base))
+
+        return Connecting(connection, opening)

@@ -1,0 +1,67 @@
+"""The limits of the pool, each with its unit and its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.common.children import StopGrace
+
+LINE_BYTES: Final = 10 * 1024 * 1024
+"""A longer line of a server ends its connection (mcp-pool 3)."""
+
+LIST_PAGES: Final = 100
+"""Pages of `tools/list` that are read; the rest is left out (mcp-pool 5.2)."""
+
+PARSE_OFF_LOOP_BYTES: Final = 256 * 1024
+"""Longer lines are parsed in a thread: a parse of this size takes some 2 ms, in which no other session's
+call moves."""
+
+TURN_BYTES: Final = 256 * 1024
+"""Output of one server that is handled before the others have their turn."""
+
+TURN_LINES: Final = 200
+"""Lines of one server that are handled before the others have their turn: some 2 ms of small messages."""
+
+REPLY_BACKLOG_BYTES: Final = 1024 * 1024
+"""Answers to a server's own requests are dropped while it has this much left to read."""
+
+DIAGNOSTIC_UNITS: Final = 500
+"""UTF-16 units of a diagnostic's message (mcp-pool 5.5)."""
+
+ERROR_UNITS: Final = 2000
+"""UTF-16 units of the text that an uncertain effect is reported with."""
+
+NAMING_OFF_LOOP_TOOLS: Final = 50
+"""More tools than these have their schemas checked in a thread: a large one takes a millisecond."""
+
+GRANTS: Final = 10_000
+"""Sessions whose run token is kept; the least recently granted goes first (mcp-pool 9.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Times in seconds; tests scale them down.
+
+    `request`: one request to a server, from sending. `server`: opening a server and, in discovery, listing
+    its tools; also what a call waits for its connection. `slot`: how long one opening may keep the others
+    waiting: starting a process is heavy, waiting for a silent one is not. `drain`: what an exited server's
+    last output may take to arrive. `idle` and `sweep`: mcp-pool 7.1.
+    """
+
+    request: float = 60.0
+    server: float = 120.0
+    slot: float = 10.0
+    drain: float = 0.5
+    idle: float = 15 * 60.0
+    sweep: float = 60.0
+    opening: int = 8
+    grace: StopGrace = field(default_factory=StopGrace)
+
+    def call_ms(self) -> int:
+        """The longest a call takes from its start, in milliseconds: opening, the request, and a margin."""
+        return int((self.server + self.request + CALL_MARGIN_SECONDS) * 1000)
+
+
+CALL_MARGIN_SECONDS: Final = 5.0
+"""What a call may take beyond its two waits, before it is given up as a whole."""

@@ -1,0 +1,60 @@
+"""The mcp-pool process: settings in, pool and server built, served until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from services.common.logs import configure_logging
+from services.common.process import StartFailed, run_process
+from services.common.secrets import forget_secrets, set_not_dumpable
+from services.common.server import serve
+from services.common.telemetry import Telemetry, configure_telemetry
+from services.mcp_pool.connector import ServerConnector
+from services.mcp_pool.executor import McpExecutor
+from services.mcp_pool.service import McpPoolService
+from services.mcp_pool.settings import SECRETS, Settings, SettingsError, read_settings
+
+
+def make_executor(settings: Settings) -> McpExecutor:
+    """The pool that the settings describe. Raises StartFailed when its folders can't be made."""
+    try:
+        settings.root.create()
+    except OSError as error:
+        raise StartFailed(
+            f"NYLORUN_HARNESS_ROOT: {settings.root.path} can't be used: {error.strerror}."
+        ) from None
+    connector = ServerConnector(settings.root, settings.base_environment, settings.limits, settings.gates_url)
+    return McpExecutor(connector, settings.limits)
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_ready: Callable[[str], None] | None = None,
+    telemetry: Telemetry | None = None,
+) -> None:
+    """Serves until `stop` is set. Raises StartFailed when it can't listen or has no folders."""
+    executor = make_executor(settings)
+    executor.start()
+    await serve(McpPoolService(executor), settings.server, stop, on_ready, telemetry)
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Runs the process and returns its exit code."""
+    try:
+        settings = read_settings(environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    configure_logging("mcp-pool", settings.server.log_level)
+    set_not_dumpable()
+    telemetry = configure_telemetry(environ, "harness-mcp")
+    forget_secrets(SECRETS)
+    return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))
