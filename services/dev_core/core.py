@@ -1,0 +1,303 @@
+"""What the development core does for people, independent of HTTP: agents, sessions, turns, their log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from protocol import jsjson
+from services.common.urls import parse_url
+from services.dev_core.clock import new_id, now_ms
+from services.dev_core.effects import actions
+from services.dev_core.effects.actions import Resolved
+from services.dev_core.effects.held import storable
+from services.dev_core.harness.scheduler import Scheduler
+from services.dev_core.manifests import ManifestRefused, check_manifest
+from services.dev_core.problems import Problem, no_session
+from services.dev_core.store import agents, effects, events, sessions
+from services.dev_core.store.agents import Agent
+from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.events import Event
+from services.dev_core.store.sessions import Session
+from services.dev_core.turns import answers, messages
+
+MAX_ID_CHARS: Final = 512
+_BIG_MANIFEST_BYTES: Final = 256 * 1024
+"""Larger ones are checked in a thread, so that nobody else waits."""
+
+
+class EventBus:
+    """Wakes whoever watches a session when it got events."""
+
+    def __init__(self) -> None:
+        self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def announce(self, session_ids: set[str]) -> None:
+        """These sessions got events."""
+        for session_id in session_ids:
+            for watcher in self._watchers.get(session_id, ()):
+                watcher.set()
+
+    def watch(self, session_id: str) -> asyncio.Event:
+        """An event that is set whenever the session got events; the watcher clears it."""
+        watcher = asyncio.Event()
+        self._watchers[session_id].add(watcher)
+        return watcher
+
+    def unwatch(self, session_id: str, watcher: asyncio.Event) -> None:
+        """Nobody watches with that event any more."""
+        self._watchers[session_id].discard(watcher)
+        if not self._watchers[session_id]:
+            del self._watchers[session_id]
+
+    def wake_all(self) -> None:
+        """Wakes every watcher, for the end."""
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.set()
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """A session with what people want to know of it. Texts are JSON."""
+
+    session: Session
+    last_seq: int
+    info: str | None
+    waits: str | None
+    interactions: list[dict[str, Any]]
+    mcp_diagnostics: str | None
+    last_turn: tuple[str, str, int, int | None, str | None] | None
+
+
+class Core:
+    """The operations behind the HTTP API. Every method raises Problem, and StoreFailed of the database."""
+
+    def __init__(self, store: Store, scheduler: Scheduler, bus: EventBus) -> None:
+        self.store: Final = store
+        self.scheduler: Final = scheduler
+        self.bus: Final = bus
+
+    # Agents
+
+    async def put_agent(self, agent_id: str, body: Any, body_bytes: int = 0) -> tuple[Agent, bool]:
+        """Makes or replaces an agent from `{manifest, actions?: {url}}`; also whether it is new.
+
+        `body_bytes` is the size of the body's text: a large manifest is checked in a thread.
+        """
+        _check_id(agent_id, "agent")
+        members = _members(body, required=("manifest",), optional=("actions",))
+        url = None
+        if "actions" in members:
+            url = _url(_members(members["actions"], required=("url",))["url"])
+        try:
+            hash_, text = await _check_manifest(members["manifest"], body_bytes)
+        except ManifestRefused as error:
+            raise Problem(error.code, str(error)) from None
+        return await self.store.write(
+            partial(
+                agents.put,
+                agent_id=agent_id,
+                manifest_hash=hash_,
+                manifest=text,
+                actions_url=url,
+                now_ms=now_ms(),
+            )
+        )
+
+    async def agent(self, agent_id: str) -> tuple[Agent, str]:
+        """An agent and its manifest's text."""
+
+        def read(tx: Tx) -> tuple[Agent, str]:
+            agent = agents.load(tx, storable(agent_id))
+            if agent is None:
+                raise _no_agent(agent_id)
+            manifest = agents.manifest(tx, agent.manifest_hash)
+            assert manifest is not None
+            return agent, manifest
+
+        return await self.store.read(read)
+
+    async def agents(self, after: str, limit: int) -> list[Agent]:
+        """Agents by id."""
+        return await self.store.read(partial(agents.listing, after=storable(after), limit=limit))
+
+    # Sessions
+
+    async def create_session(self, body: Any) -> Session:
+        """A session of an agent from `{agentId, info?}`, pinned to the agent's manifest as it is now."""
+        members = _members(body, required=("agentId",), optional=("info",))
+        agent_id = members["agentId"]
+        if not isinstance(agent_id, str):
+            raise Problem("invalid", "agentId is a string.")
+        if not isinstance(members.get("info", {}), dict):
+            raise Problem("invalid", "info is an object.")
+        info = jsjson.dumps(members["info"]) if "info" in members else None
+        session_id = new_id("ses")
+
+        def write(tx: Tx) -> Session:
+            agent = agents.load(tx, storable(agent_id))
+            if agent is None:
+                raise _no_agent(agent_id)
+            return sessions.create(tx, session_id, agent.id, agent.manifest_hash, info=info, now_ms=now_ms())
+
+        return await self.store.write(write)
+
+    async def session(self, session_id: str) -> SessionView:
+        """One session."""
+
+        def read(tx: Tx) -> SessionView:
+            session = sessions.load(tx, storable(session_id))
+            if session is None:
+                raise no_session(session_id)
+            documents = sessions.documents(tx, session.id)
+            return SessionView(
+                session,
+                events.last_seq(tx, session.id),
+                documents.get("info"),
+                documents.get("waits"),
+                answers.open_interactions(documents.get("pending")),
+                documents.get("mcp_diagnostics"),
+                sessions.last_turn(tx, session.id),
+            )
+
+        return await self.store.read(read)
+
+    async def sessions(
+        self, limit: int, before: int | None, agent_id: str | None
+    ) -> list[tuple[int, Session]]:
+        """Sessions, the newest first, each with the number that `before` continues at."""
+        wanted = None if agent_id is None else storable(agent_id)
+        return await self.store.read(partial(sessions.listing, limit=limit, before=before, agent_id=wanted))
+
+    async def events(
+        self, session_id: str, after: int, *, limit: int, max_chars: int, types: tuple[str, ...] = ()
+    ) -> list[Event]:
+        """Events of a session after a seq."""
+        return await self.store.read(
+            partial(
+                events.page,
+                session_id=session_id,
+                after=after,
+                limit=limit,
+                max_chars=max_chars,
+                types=types,
+            )
+        )
+
+    async def effects(
+        self, session_id: str, turn_id: str | None, after: int, limit: int
+    ) -> list[tuple[int, effects.Effect]]:
+        """Effects of a session in the order they were asked for."""
+        wanted = None if turn_id is None else storable(turn_id)
+        return await self.store.read(
+            partial(effects.of_session, session_id=session_id, turn_id=wanted, after=after, limit=limit)
+        )
+
+    # Turns
+
+    async def message(self, session_id: str, body: Any) -> tuple[str, int]:
+        """Starts a turn with a person's message; its id and the seq of its first event."""
+        message = messages.read_message(body)
+        turn_id = new_id("t")
+        seq = await self.store.write(
+            partial(
+                messages.start_turn,
+                session_id=storable(session_id),
+                turn_id=turn_id,
+                message=message,
+                now_ms=now_ms(),
+            )
+        )
+        self.scheduler.offer(session_id)
+        return turn_id, seq
+
+    async def approve(self, session_id: str, body: Any) -> int:
+        """Answers an approval from `{interactionId, approved}`; the seq of the event."""
+        members = _members(body, required=("interactionId", "approved"))
+        if not isinstance(members["approved"], bool):
+            raise Problem("invalid", "approved is true or false.")
+        return await self._answer(session_id, "approve", members)
+
+    async def respond(self, session_id: str, body: Any) -> int:
+        """Answers a question from `{interactionId, value}`; the seq of the event."""
+        return await self._answer(session_id, "respond", _members(body, required=("interactionId", "value")))
+
+    async def _answer(self, session_id: str, kind: str, members: dict[str, Any]) -> int:
+        if not isinstance(members["interactionId"], str):
+            raise Problem("invalid", "interactionId is a string.")
+        seq = await self.store.write(
+            partial(
+                answers.answer,
+                session_id=storable(session_id),
+                given={"kind": kind, **members},
+                now_ms=now_ms(),
+            )
+        )
+        self.scheduler.offer(session_id)
+        return seq
+
+    async def cancel(self, session_id: str) -> None:
+        """Ends the turn that is under way: committed first, then the run is told."""
+        if await self.store.write(partial(answers.cancel, session_id=storable(session_id), now_ms=now_ms())):
+            self.scheduler.cancel_run(session_id)
+
+    async def outcome(self, session_id: str, effect_id: str, body: Any) -> Resolved:
+        """An Action's outcome that comes after its 202."""
+        text = actions.read_outcome(body)
+        resolved = await self.store.write(
+            partial(
+                actions.receive_outcome,
+                session_id=storable(session_id),
+                effect_id=storable(effect_id),
+                outcome=text,
+                now_ms=now_ms(),
+            )
+        )
+        self.after_resolved(session_id, effect_id, resolved)
+        return resolved
+
+    def after_resolved(self, session_id: str, effect_id: str, resolved: Resolved) -> None:
+        """Once an Action's outcome is committed: tells the run that waits, or offers the session."""
+        if resolved.result == "completed" and resolved.outcome is not None:
+            self.scheduler.resolved(session_id, effect_id, resolved.outcome)
+        if resolved.offer:
+            self.scheduler.offer(session_id)
+
+
+async def _check_manifest(value: Any, body_bytes: int) -> tuple[str, str]:
+    if body_bytes > _BIG_MANIFEST_BYTES:
+        return await asyncio.to_thread(check_manifest, value)
+    return check_manifest(value)
+
+
+def _members(body: Any, *, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise Problem("invalid", f"The body is an object with {' and '.join(required)}.")
+    for name in required:
+        if name not in body:
+            raise Problem("invalid", f"{name} is missing.")
+    unknown = sorted(set(body) - {*required, *optional})
+    if unknown:
+        known = ", ".join((*required, *optional))
+        raise Problem("invalid", f"There is no member {unknown[0]!r} here; known: {known}.")
+    return body
+
+
+def _check_id(text: str, what: str) -> None:
+    if not 0 < len(text) <= MAX_ID_CHARS or storable(text) != text:
+        raise Problem("invalid", f"The {what} id has 1 to {MAX_ID_CHARS} characters.")
+
+
+def _url(value: Any) -> str:
+    parts = parse_url(value) if isinstance(value, str) else None
+    if parts is None or parts.scheme not in ("http", "https") or storable(value) != value:
+        raise Problem("invalid", "actions.url is an absolute http or https URL.")
+    return str(value)
+
+
+def _no_agent(agent_id: str) -> Problem:
+    return Problem("not_found", f"There is no agent {agent_id!r}: put it with PUT /v1/agents/{{id}}.")

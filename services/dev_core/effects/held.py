@@ -1,0 +1,60 @@
+"""What a transaction knows of the run it serves, and the checks that come before every write of one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import HarnessApiError
+from services.dev_core.store import sessions
+from services.dev_core.store.database import Tx
+from services.dev_core.store.sessions import Session
+
+_PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,512}")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRun:
+    """A run's grant: who may write, for which turn."""
+
+    run_id: str
+    session_id: str
+    turn_id: str
+    segment: int
+    epoch: int
+    owner: str
+    agent_id: str
+    manifest_hash: str
+    cursor: int
+    """The position the run started from."""
+
+
+def own_session(tx: Tx, run: HeldRun) -> Session:
+    """The run's session. Raises HarnessApiError `ownership_lost` when the run owns it no more."""
+    session = sessions.load(tx, run.session_id)
+    if session is None or session.epoch != run.epoch or session.lease_owner != run.owner:
+        raise HarnessApiError("ownership_lost", f"Another owner has session {run.session_id}")
+    return session
+
+
+def is_active(session: Session, run: HeldRun) -> bool:
+    """Whether the run's turn is still the one under way: nobody cancelled it or started another."""
+    return session.turn_id == run.turn_id
+
+
+def turn_cancelled(run: HeldRun) -> HarnessApiError:
+    """The run's turn is not under way any more."""
+    return HarnessApiError("turn_cancelled", f"The turn {run.turn_id} is not active")
+
+
+def check_effect_id(effect_id: str, run: HeldRun) -> None:
+    """Refuses an id that no replay of the segment would find, or no header could carry (`invalid`)."""
+    prefix = f"{run.turn_id}:{run.segment}:"
+    if not effect_id.startswith(prefix) or _PLAIN_ID.fullmatch(effect_id) is None:
+        raise HarnessApiError("invalid", f"An effect of this run has an id that begins with {prefix}")
+
+
+def storable(text: str) -> str:
+    """The text with a question mark for each half of a surrogate pair, which the database can't hold."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,266 @@
+"""`effect.intent`: who carries an effect out, or what it came to already (harness-api 8.3).
+
+A tool that is no MCP tool and no sandbox tool belongs to the agent's Action endpoint. Without one, a tool
+call is completed at once with a failed outcome, `endpoint.missing`, that the model reads; a hook is refused
+instead, because an empty result would quietly let everything pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET
+
+from protocol import jsjson
+from protocol.canonical import canonical_request
+from protocol.errors import HarnessApiError
+from protocol.methods import EffectIntent
+from services.dev_core.effects.held import (
+    HeldRun,
+    check_effect_id,
+    is_active,
+    own_session,
+    storable,
+    turn_cancelled,
+)
+from services.dev_core.manifests import ManifestFacts, McpTools, runner_of
+from services.dev_core.store import agents, effects, events
+from services.dev_core.store.database import Tx
+from services.dev_core.store.effects import Effect, Runner
+
+NULL_OUTCOME: Final = '{"value":null}'
+ENDPOINT_MISSING: Final = "endpoint.missing"
+_NOT_YET: Final = frozenset({"agent", "fn", "verify"})
+
+IntentStatus: TypeAlias = Literal["execute", "rejoin", "pending", "uncertain", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One `effect.intent`. `document` is the effect as it came; `plain` as in jsjson.Parsed."""
+
+    effect: EffectIntent
+    document: Mapping[str, Any]
+    request_hash: str
+    plain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer; `outcome` is JSON text. `action` says that an Action is to be posted."""
+
+    status: IntentStatus
+    outcome: str | None = None
+    action: bool = False
+
+    def answer(self) -> dict[str, Any]:
+        """The result of the request."""
+        match self.status:
+            case "completed":
+                assert self.outcome is not None
+                return {"status": "completed", "outcome": jsjson.RawJson(self.outcome)}
+            case "rejoin":
+                return {"status": "execute", "rejoin": True}
+            case status:
+                return {"status": status}
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Which effects a later run can join while they run."""
+
+    models: bool
+    tool_gate: bool = False
+
+    def joins(self, runner: Runner) -> bool:
+        """Whether an effect with that runner may be handed out once more."""
+        return (runner == "model" and self.models) or (runner == "mcp" and self.tool_gate)
+
+
+def check_asked(run: HeldRun, asked: Asked) -> None:
+    """What can be told from the intent and the grant alone. Raises HarnessApiError `invalid`."""
+    effect = asked.effect
+    if effect.session_id != run.session_id or effect.turn_id != run.turn_id:
+        raise HarnessApiError("invalid", "The effect belongs to another session or turn than its run")
+    if effect.agent_id != run.agent_id or effect.manifest_hash != run.manifest_hash:
+        raise HarnessApiError("invalid", "The effect names another agent or manifest than its run")
+    check_effect_id(effect.effect_id, run)
+    if effect.kind == "model" and effect.input is not UNSET:
+        raise HarnessApiError("invalid", "A model call's input never crosses: leave it out of the intent")
+    if effect.kind == "tool" and (effect.tool_name is UNSET or effect.capability_id is UNSET):
+        raise HarnessApiError("invalid", "A tool effect names its tool and its capability")
+    if effect.kind == "hook" and effect.hook is UNSET:
+        raise HarnessApiError("invalid", "A hook effect names its hook")
+
+
+def decide(
+    tx: Tx,
+    run: HeldRun,
+    asked: Asked,
+    *,
+    facts: ManifestFacts,
+    mcp: McpTools,
+    recovery: Recovery,
+    abort_message: str | None,
+    now_ms: int,
+) -> Decision:
+    """Commits what becomes of the effect. Raises HarnessApiError; then nothing was written."""
+    session = own_session(tx, run)
+    if not is_active(session, run):
+        raise turn_cancelled(run)
+    if abort_message is not None:
+        raise HarnessApiError("internal", abort_message)
+    effect_id = asked.effect.effect_id
+    row = effects.load(tx, run.session_id, effect_id)
+    if row is not None:
+        if row.request_hash != asked.request_hash:
+            raise HarnessApiError(
+                "effect_drift", f"The effect {effect_id} was asked for with another request"
+            )
+        return _known(tx, row, recovery, now_ms)
+    return _new(tx, run, asked, _runner(facts, mcp, asked), now_ms)
+
+
+def _known(tx: Tx, row: Effect, recovery: Recovery, now_ms: int) -> Decision:
+    match row.status:
+        case "completed":
+            return Decision("completed", row.outcome)
+        case "pending":
+            return Decision("pending")
+        case "invoking" if recovery.joins(row.runner):
+            effects.count_attempt(tx, row.session_id, row.effect_id)
+            payload = f'{row.label[:-1]},"rejoin":true}}'
+            events.append(tx, row.session_id, "effect.started", row.turn_id, payload, now_ms)
+            return Decision("rejoin")
+        case "invoking":
+            error = "An earlier run started this effect and nobody knows its outcome"
+            effects.make_uncertain(tx, row.session_id, row.effect_id, error, now_ms)
+            lost = {"effectId": row.effect_id, "message": error}
+            events.append(tx, row.session_id, "effect.uncertain", row.turn_id, lost, now_ms)
+            return Decision("uncertain")
+        case _:
+            return Decision("uncertain")
+
+
+def _runner(facts: ManifestFacts, mcp: McpTools, asked: Asked) -> Runner:
+    effect = asked.effect
+    if effect.kind in _NOT_YET:
+        raise HarnessApiError(
+            "invalid", f"The development core does not run effects of kind {effect.kind} yet"
+        )
+    if effect.kind == "model":
+        return "model"
+    if effect.kind == "delegation":
+        return "core"
+    if effect.kind == "hook":
+        return "action"
+    agent_id = None if effect.agent is UNSET else effect.agent.id
+    runner = runner_of(facts, mcp, agent_id, str(effect.capability_id), str(effect.tool_name))
+    if runner is None:
+        raise HarnessApiError(
+            "invalid",
+            f"The capability {effect.capability_id} declares no tool {effect.tool_name} and the session "
+            "has no such MCP tool",
+        )
+    return runner
+
+
+def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Decision:
+    if runner != "model":
+        _check_hash(asked)
+    if asked.effect.kind == "delegation":
+        settled = asked.effect.effect_id.endswith(":settled")
+        kind = "delegation.completed" if settled else "delegation.started"
+        _record(tx, run, asked, runner=runner, event=kind, now_ms=now_ms, outcome=NULL_OUTCOME)
+        return Decision("completed", NULL_OUTCOME)
+    if runner != "action":
+        _record(tx, run, asked, runner=runner, event="effect.started", now_ms=now_ms)
+        return Decision("execute")
+    url = agents.actions_url_of_session(tx, run.session_id)
+    if url is not None:
+        _record(tx, run, asked, runner=runner, event="action.pending", now_ms=now_ms)
+        effects.insert_action(tx, run.session_id, asked.effect.effect_id, url, now_ms)
+        return Decision("pending", action=True)
+    if asked.effect.kind == "hook":
+        raise HarnessApiError(
+            "invalid",
+            f"The agent {run.agent_id} has hooks and no Action endpoint: put it with actions.url",
+        )
+    outcome = jsjson.dumps({"value": _no_endpoint(run, asked)})
+    _record(tx, run, asked, runner="core", event="tool.completed", now_ms=now_ms, outcome=outcome)
+    return Decision("completed", outcome)
+
+
+def _no_endpoint(run: HeldRun, asked: Asked) -> dict[str, str]:
+    return {
+        "kind": "failed",
+        "code": ENDPOINT_MISSING,
+        "message": f"The tool {asked.effect.tool_name} of agent {run.agent_id} runs on an Action endpoint and "
+        "none is configured: put the agent with actions.url",
+    }
+
+
+def _check_hash(asked: Asked) -> None:
+    identity = dict(asked.document)
+    if identity["kind"] == "delegation":
+        del identity["context"]
+    digest = hashlib.sha256(canonical_request(identity, plain=asked.plain)).hexdigest()
+    if digest != asked.request_hash:
+        raise HarnessApiError("invalid", f"The request hash of {asked.effect.effect_id} is not its effect's")
+
+
+def _record(
+    tx: Tx,
+    run: HeldRun,
+    asked: Asked,
+    *,
+    runner: Runner,
+    event: str,
+    now_ms: int,
+    outcome: str | None = None,
+) -> None:
+    """Writes the effect's row and its first event, which shows the outcome when there is one."""
+    effect = asked.effect
+    call_id = effect.context.get("callId")
+    label = jsjson.dumps(_label(asked))
+    effects.insert(
+        tx,
+        Effect(
+            session_id=run.session_id,
+            effect_id=effect.effect_id,
+            turn_id=run.turn_id,
+            segment=run.segment,
+            kind=effect.kind,
+            call_id=storable(call_id) if isinstance(call_id, str) else None,
+            runner=runner,
+            status="completed" if outcome is not None else "pending" if runner == "action" else "invoking",
+            request_hash=asked.request_hash,
+            started_ms=now_ms,
+            ended_ms=None if outcome is None else now_ms,
+            attempts=1,
+            error=None,
+            label=label,
+            request=jsjson.dumps(asked.document, plain=asked.plain),
+            outcome=outcome,
+        ),
+    )
+    shown = None if outcome is None else effect.effect_id
+    events.append(tx, run.session_id, event, run.turn_id, label, now_ms, effect_id=shown)
+
+
+def _label(asked: Asked) -> dict[str, Any]:
+    """What every event of an effect says of it; of its input only a delegation's."""
+    document = asked.document
+    label: dict[str, Any] = {"effectId": asked.effect.effect_id, "kind": document["kind"]}
+    for name in ("agent", "capabilityId", "toolName", "hook"):
+        if name in document:
+            label[name] = document[name]
+    call_id = asked.effect.context.get("callId")
+    if isinstance(call_id, str):
+        label["callId"] = call_id
+    if document["kind"] == "delegation" and "input" in document:
+        label["input"] = document["input"]
+    return label

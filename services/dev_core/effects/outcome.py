@@ -1,0 +1,66 @@
+"""`effect.outcome`: what the harness's executors came to (harness-api 8.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from protocol.errors import HarnessApiError
+from services.dev_core.effects.held import HeldRun, is_active, own_session, storable, turn_cancelled
+from services.dev_core.store import effects, events
+from services.dev_core.store.database import Tx
+from services.dev_core.store.effects import Effect
+
+
+def record_value(
+    tx: Tx, run: HeldRun, effect_id: str, value: str, *, failed: bool, cancelled: bool, now_ms: int
+) -> str:
+    """Commits a value (JSON text) and returns the effect's outcome, which is the first one recorded.
+
+    `failed`: the value is a failure outcome. `cancelled`: the run's abort is a cancel. Raises
+    HarnessApiError; then nothing was written.
+    """
+    session = own_session(tx, run)
+    row = effects.load(tx, run.session_id, effect_id)
+    if row is None or row.turn_id != run.turn_id:
+        raise HarnessApiError("invalid", f"The effect {effect_id} was never asked for in this turn")
+    if cancelled or not is_active(session, run):
+        raise turn_cancelled(run)
+    if row.status == "completed":
+        assert row.outcome is not None
+        return row.outcome
+    if row.status != "invoking":
+        raise HarnessApiError("invalid", f"The effect {effect_id} is {row.status}: it is not the harness's")
+    outcome = f'{{"value":{value}}}'
+    effects.complete(tx, run.session_id, effect_id, outcome, now_ms)
+    append_completed(tx, row, now_ms, failed=failed)
+    return outcome
+
+
+def record_error(tx: Tx, run: HeldRun, effect_id: str, error: str, now_ms: int) -> None:
+    """Commits that nobody knows the effect's outcome. Raises HarnessApiError `ownership_lost` only."""
+    session = own_session(tx, run)
+    row = effects.load(tx, run.session_id, effect_id)
+    if row is None or row.status != "invoking":
+        return
+    message = storable(error)
+    effects.make_uncertain(tx, run.session_id, effect_id, message, now_ms)
+    if is_active(session, run):
+        payload = {"effectId": effect_id, "message": message}
+        events.append(tx, run.session_id, "effect.uncertain", run.turn_id, payload, now_ms)
+
+
+def append_completed(tx: Tx, row: Effect, now_ms: int, *, failed: bool = False) -> None:
+    """The event of an effect that has its outcome, which the event shows."""
+    match row.kind:
+        case "model":
+            kind = "model.failed" if failed else "message.assistant"
+        case "hook":
+            kind = "hook.completed"
+        case _:
+            kind = "tool.completed"
+    events.append(tx, row.session_id, kind, row.turn_id, row.label, now_ms, effect_id=row.effect_id)
+
+
+def is_failure(value: Any) -> bool:
+    """Whether an effect's value is a failure outcome."""
+    return isinstance(value, dict) and value.get("kind") == "failed"

@@ -1,0 +1,203 @@
+"""Core's end of a Harness API channel: frames in, frames out, no socket (harness-api 2).
+
+The owner feeds texts to `receive` and sends what `send` is called with. Every request of the peer is served
+by a task of its own; `receive` starts them in the order the frames came in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from protocol import frames
+from protocol.errors import HarnessApiError
+from protocol.frames import FrameInvalid
+from protocol.jsjson import JsonError
+from protocol.methods import CORE_METHODS, MethodInvalid, check_params, check_result
+from services.common.logs import error_text, get_logger
+
+NOT_JSON: Final = "Harness API frames are JSON text"
+CLOSED: Final = "The Harness API connection closed"
+GAVE_UP: Final = "The requester gave up"
+
+Handler = Callable[["Serving"], Awaitable[Any]]
+
+
+class Serving:
+    """One request of the peer that is being served."""
+
+    __slots__ = ("_on_give_up", "given_up", "id", "method", "params", "plain", "raw")
+
+    def __init__(self, id_: int, method: str, params: Any, raw: Any, plain: bool) -> None:
+        self.id: Final = id_
+        self.method: Final = method
+        self.params: Final = params
+        """The params as their struct."""
+        self.raw: Final = raw
+        """The params as they came."""
+        self.plain: Final = plain
+        self.given_up = False
+        self._on_give_up: Callable[[], None] | None = None
+
+    def on_give_up(self, listener: Callable[[], None]) -> None:
+        """Calls the listener when the requester gives up, at once when it has."""
+        self._on_give_up = listener
+        if self.given_up:
+            listener()
+
+    def give_up(self) -> None:
+        """The requester gave up, or the channel closed."""
+        if not self.given_up:
+            self.given_up = True
+            if self._on_give_up is not None:
+                self._on_give_up()
+
+
+class Channel:
+    """One connection's channel.
+
+    `send` takes a text to send (and drops it once the socket is gone), `close` a code and a reason, `handle`
+    serves one request: what it returns (a JSON value, RawJson inside allowed) is the answer, a
+    HarnessApiError the refusal.
+    """
+
+    def __init__(
+        self, send: Callable[[str], None], close: Callable[[int, str], None], handle: Handler
+    ) -> None:
+        self._send = send
+        self._close = close
+        self._handle = handle
+        self._serving: dict[int, Serving] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending: dict[int, tuple[str, asyncio.Future[Any]]] = {}
+        self._next_id = 0
+        self._loop = asyncio.get_running_loop()
+        self.closed = False
+
+    # What comes in
+
+    def receive(self, text: str | bytes) -> None:
+        """Takes one WebSocket message."""
+        if isinstance(text, bytes):
+            self._close(1007, NOT_JSON)
+            return
+        try:
+            frame = frames.decode_frame(text)
+        except FrameInvalid as error:
+            if error.id is None:
+                self._close(1000, f"invalid frame: {error.reason}")
+            else:
+                self._send(frames.encode_refusal(error.id, "invalid", f"invalid frame: {error.reason}"))
+            return
+        except JsonError:
+            self._close(1007, NOT_JSON)
+            return
+        match frame:
+            case frames.Request():
+                self._serve(frame)
+            case frames.Answer() | frames.Refusal():
+                self._settle(frame)
+            case frames.AbortFrame():
+                serving = self._serving.get(frame.id)
+                if serving is not None:
+                    serving.give_up()
+            case frames.TooDeep(t="req", id=int(frame_id)):
+                self._send(frames.encode_refusal(frame_id, "invalid", "the frame nests too deep"))
+            case frames.TooDeep(t="res", id=int(frame_id)):
+                _, future = self._pending.pop(frame_id, ("", None))
+                if future is not None and not future.done():
+                    future.set_exception(HarnessApiError("invalid", "the answer nests too deep"))
+            case _:
+                pass  # A ping was heard; a harness sends core no message that means anything.
+
+    def _serve(self, request: frames.Request) -> None:
+        try:
+            if request.m in CORE_METHODS:
+                raise MethodInvalid("$", f"unknown request {request.m}")
+            params = check_params(request.m, request.p)
+        except MethodInvalid as error:
+            self._send(frames.encode_refusal(request.id, "invalid", str(error)))
+            return
+        serving = Serving(request.id, request.m, params, request.p, request.plain)
+        # A peer that uses an id twice gets two answers; only the later one can be given up.
+        self._serving[request.id] = serving
+        task = self._loop.create_task(self._answer(serving))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, serving: Serving) -> None:
+        try:
+            result = await self._handle(serving)
+            # Results are ASCII names, integers and stored texts, so orjson may write them.
+            text = frames.encode_answer(serving.id, result, plain=True)
+        except HarnessApiError as error:
+            text = frames.encode_refusal(serving.id, error.code, error.message)
+        except Exception as error:  # noqa: BLE001  (the edge: no text of an unforeseen error leaves)
+            get_logger().error("request_failed", method=serving.method, error=error_text(error))
+            text = frames.encode_refusal(serving.id, "internal", "The core failed to serve the request")
+        finally:
+            if self._serving.get(serving.id) is serving:
+                del self._serving[serving.id]
+        if not self.closed:
+            self._send(text)
+
+    def _settle(self, frame: frames.Answer | frames.Refusal) -> None:
+        method, future = self._pending.pop(frame.id, ("", None))
+        if future is None or future.done():
+            return
+        if isinstance(frame, frames.Refusal):
+            future.set_exception(HarnessApiError(frame.code, frame.message))
+            return
+        try:
+            future.set_result(check_result(method, frame.r))
+        except MethodInvalid as error:
+            future.set_exception(HarnessApiError("invalid", str(error)))
+
+    # What goes out
+
+    def message(self, method: str, params: Any) -> None:
+        """Sends a message."""
+        if not self.closed:
+            self._send(frames.encode_message(method, params))
+
+    async def request(self, method: str, params: Any) -> Any:
+        """Asks the harness; the result's struct. Raises HarnessApiError.
+
+        Cancelling it sends an abort. Params that the wire refuses raise MethodInvalid and send nothing.
+        """
+        check_params(method, params)
+        if self.closed:
+            raise HarnessApiError("unavailable", CLOSED)
+        self._next_id += 1
+        request_id = self._next_id
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._pending[request_id] = (method, future)
+        self._send(frames.encode_request(request_id, method, params))
+        try:
+            return await future
+        finally:
+            if self._pending.pop(request_id, None) is not None and not self.closed:
+                self._send(frames.encode_abort(request_id))
+
+    # The end
+
+    def mark_closed(self) -> None:
+        """The connection is gone: calls fail, requests being served are given up; nothing is sent."""
+        if self.closed:
+            return
+        self.closed = True
+        pending, self._pending = self._pending, {}
+        for _, future in pending.values():
+            if not future.done():
+                future.set_exception(HarnessApiError("unavailable", CLOSED))
+        for serving in list(self._serving.values()):
+            serving.give_up()
+
+    async def finish(self, timeout_s: float) -> None:
+        """Waits for the requests being served, then cancels what is left."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+        for task in set(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

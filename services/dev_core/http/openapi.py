@@ -1,0 +1,306 @@
+"""The HTTP API's description, served at /openapi.json."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+from services.common.version import version
+from services.dev_core.problems import STATUS_OF
+from services.dev_core.store.sessions import Status
+
+Schema = dict[str, Any]
+
+
+def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None, **more: Any) -> Schema:
+    schema: Schema = {"type": "object", "properties": {**required, **(optional or {})}, **more}
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+_STRING: Final[Schema] = {"type": "string"}
+_INTEGER: Final[Schema] = {"type": "integer"}
+_TIME: Final[Schema] = {"type": "string", "format": "date-time"}
+_ANY_OBJECT: Final[Schema] = {"type": "object"}
+_ANY: Final[Schema] = {}
+_STATUSES: Final = list(get_args(Status))
+
+_SCHEMAS: Final[dict[str, Schema]] = {
+    "Error": _object(
+        {
+            "error": _object(
+                {"code": {"type": "string", "enum": sorted(STATUS_OF)}, "message": _STRING},
+            )
+        },
+        description="What went wrong and the way out.",
+    ),
+    "AgentPut": _object(
+        {"manifest": {**_ANY_OBJECT, "description": "An agent manifest, schema version 4."}},
+        {
+            "actions": _object(
+                {"url": {"type": "string", "format": "uri"}},
+                description="Where tools that are neither MCP nor sandbox tools are posted.",
+            )
+        },
+        additionalProperties=False,
+    ),
+    "Agent": _object(
+        {"id": _STRING, "manifestHash": _STRING, "createdAt": _TIME, "updatedAt": _TIME},
+        {"actions": _object({"url": _STRING}), "manifest": _ANY_OBJECT},
+    ),
+    "SessionCreate": _object(
+        {"agentId": _STRING},
+        {"info": {**_ANY_OBJECT, "description": "Given to every tool call of the session."}},
+        additionalProperties=False,
+    ),
+    "Session": _object(
+        {
+            "id": _STRING,
+            "agentId": _STRING,
+            "manifestHash": _STRING,
+            "status": {"type": "string", "enum": _STATUSES},
+            "activeTurnId": {"type": ["string", "null"]},
+            "createdAt": _TIME,
+            "updatedAt": _TIME,
+        },
+        {
+            "lastSeq": _INTEGER,
+            "info": _ANY_OBJECT,
+            "lastTurn": _object(
+                {"id": _STRING, "status": _STRING, "startedAt": _TIME},
+                {"endedAt": _TIME, "result": _ANY_OBJECT},
+            ),
+            "waits": _object({"effectIds": _list(_STRING)}),
+            "interactions": _list(_ANY_OBJECT),
+            "mcp": _object({"servers": _list(_ANY_OBJECT)}),
+            "hint": _STRING,
+        },
+    ),
+    "Message": {
+        "description": "Exactly one of text, content and data.",
+        "oneOf": [
+            _object({"text": _STRING}, {"metadata": _ANY_OBJECT}, additionalProperties=False),
+            _object(
+                {
+                    "content": {
+                        "oneOf": [
+                            _STRING,
+                            _list(
+                                {
+                                    "oneOf": [
+                                        _object({"type": {"const": "text"}, "text": _STRING}),
+                                        _object(
+                                            {
+                                                "type": {"const": "media"},
+                                                "mediaType": _STRING,
+                                                "reference": _ANY,
+                                            }
+                                        ),
+                                    ]
+                                }
+                            ),
+                        ]
+                    }
+                },
+                {"metadata": _ANY_OBJECT},
+                additionalProperties=False,
+            ),
+            _object({"data": _ANY}, additionalProperties=False),
+        ],
+    },
+    "Started": _object({"sessionId": _STRING, "turnId": _STRING, "seq": _INTEGER}),
+    "Answered": _object({"sessionId": _STRING, "seq": _INTEGER}),
+    "Approval": _object(
+        {"interactionId": _STRING, "approved": {"type": "boolean"}}, additionalProperties=False
+    ),
+    "Response": _object({"interactionId": _STRING, "value": _ANY}, additionalProperties=False),
+    "Outcome": _object({"value": _ANY}, {"statePatch": _ANY_OBJECT}, additionalProperties=False),
+    "Settled": _object({"effectId": _STRING, "result": {"enum": ["completed", "repeated"]}}),
+    "Item": _object({"seq": _INTEGER, "turnId": _STRING, "type": _STRING}),
+    "Items": _object({"items": _list(_ref("Item"))}, {"after": _INTEGER}),
+    "Effect": _object(
+        {
+            "effectId": _STRING,
+            "turnId": _STRING,
+            "segment": _INTEGER,
+            "kind": _STRING,
+            "runner": {"enum": ["model", "mcp", "sandbox", "action", "core"]},
+            "status": {"enum": ["invoking", "pending", "completed", "uncertain"]},
+            "attempts": _INTEGER,
+            "startedAt": _TIME,
+            "request": _ANY_OBJECT,
+        },
+        {"endedAt": _TIME, "durationMs": _INTEGER, "outcome": _ref("Outcome"), "error": _STRING},
+    ),
+    "Effects": _object({"effects": _list(_ref("Effect"))}, {"after": _INTEGER}),
+    "Agents": _object({"agents": _list(_ref("Agent"))}),
+    "Sessions": _object({"sessions": _list(_ref("Session"))}, {"before": _INTEGER}),
+    "Event": _object(
+        {
+            "seq": _INTEGER,
+            "type": _STRING,
+            "sessionId": _STRING,
+            "turnId": {"type": ["string", "null"]},
+            "time": _TIME,
+            "payload": _ANY,
+        },
+        description="One event of a session's log; an event of a finished effect shows its outcome.",
+    ),
+    "Health": _object({"status": {"const": "ok"}, "service": _STRING}, {"harness": _ANY_OBJECT}),
+}
+
+
+def _content(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _operation(
+    summary: str,
+    *,
+    body: str | None = None,
+    answers: dict[int, str],
+    problems: tuple[int, ...] = (),
+    query: tuple[str, ...] = (),
+    path: tuple[str, ...] = (),
+) -> Schema:
+    responses: Schema = {
+        str(status): {"description": name, "content": _content(_ref(name))}
+        for status, name in answers.items()
+    }
+    for status in sorted({*problems, 400, 401, 421, 503}):
+        responses[str(status)] = {"description": "Refused", "content": _content(_ref("Error"))}
+    operation: Schema = {"summary": summary, "responses": responses}
+    parameters = [{"name": name, "in": "path", "required": True, "schema": _STRING} for name in path]
+    parameters += [{"name": name, "in": "query", "required": False, "schema": _STRING} for name in query]
+    if parameters:
+        operation["parameters"] = parameters
+    if body is not None:
+        operation["requestBody"] = {"required": True, "content": _content(_ref(body))}
+    return operation
+
+
+def document() -> Schema:
+    """The description, OpenAPI 3.1."""
+    in_session = ("session",)
+    events = _operation(
+        "The log as server-sent events: id = seq, event = type, data = Event. Resumes after Last-Event-ID.",
+        answers={},
+        query=("after",),
+        path=in_session,
+        problems=(404,),
+    )
+    events["responses"]["200"] = {
+        "description": "Events, then those that come",
+        "content": {"text/event-stream": {"schema": _ref("Event")}},
+    }
+    paging = ("after", "limit")
+    paths: Schema = {
+        "/health": {"get": _operation("Whether the core serves", answers={200: "Health"})},
+        "/v1/agents": {"get": _operation("Agents by id", answers={200: "Agents"}, query=paging)},
+        "/v1/agents/{agent}": {
+            "put": _operation(
+                "Make or replace an agent; sessions keep the manifest they were made with",
+                body="AgentPut",
+                answers={200: "Agent", 201: "Agent"},
+                path=("agent",),
+                problems=(413,),
+            ),
+            "get": _operation(
+                "One agent with its manifest", answers={200: "Agent"}, path=("agent",), problems=(404,)
+            ),
+        },
+        "/v1/sessions": {
+            "post": _operation(
+                "A new session", body="SessionCreate", answers={201: "Session"}, problems=(404,)
+            ),
+            "get": _operation(
+                "The newest sessions first",
+                answers={200: "Sessions"},
+                query=("limit", "before", "agentId"),
+            ),
+        },
+        "/v1/sessions/{session}": {
+            "get": _operation("One session", answers={200: "Session"}, path=in_session, problems=(404,))
+        },
+        "/v1/sessions/{session}/messages": {
+            "post": _operation(
+                "Start a turn",
+                body="Message",
+                answers={202: "Started"},
+                path=in_session,
+                problems=(404, 409, 413),
+            )
+        },
+        "/v1/sessions/{session}/approve": {
+            "post": _operation(
+                "Approve or reject what a paused turn asks for",
+                body="Approval",
+                answers={202: "Answered"},
+                path=in_session,
+                problems=(404, 409),
+            )
+        },
+        "/v1/sessions/{session}/respond": {
+            "post": _operation(
+                "Answer what a paused turn asks for",
+                body="Response",
+                answers={202: "Answered"},
+                path=in_session,
+                problems=(404, 409),
+            )
+        },
+        "/v1/sessions/{session}/cancel": {
+            "post": _operation(
+                "End the turn that is under way, uncertain ones too",
+                answers={200: "Session"},
+                path=in_session,
+                problems=(404, 409),
+            )
+        },
+        "/v1/sessions/{session}/items": {
+            "get": _operation(
+                "The conversation", answers={200: "Items"}, path=in_session, query=paging, problems=(404,)
+            )
+        },
+        "/v1/sessions/{session}/effects": {
+            "get": _operation(
+                "What the turns did outside, with times and attempts",
+                answers={200: "Effects"},
+                path=in_session,
+                query=("turnId", *paging),
+                problems=(404,),
+            )
+        },
+        "/v1/sessions/{session}/events": {"get": events},
+        "/v1/sessions/{session}/effects/{effect}/outcome": {
+            "post": _operation(
+                "The outcome of an Action that was answered 202",
+                body="Outcome",
+                answers={200: "Settled"},
+                path=("session", "effect"),
+                problems=(404, 409, 413),
+            )
+        },
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Whippletree development core",
+            "version": version(),
+            "description": "Agents, sessions and turns of an embedded core for development.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": _SCHEMAS,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"bearer": []}],
+    }

@@ -1,0 +1,121 @@
+"""The development core's process: settings in, store, scheduler and listeners built, served until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from services.common.logs import configure_logging, get_logger
+from services.common.process import StartFailed, run_process
+from services.common.secrets import forget_secrets, set_not_dumpable
+from services.common.settings import SettingsError
+from services.dev_core.core import Core, EventBus
+from services.dev_core.effects.intent import Recovery
+from services.dev_core.effects.poster import ActionPoster
+from services.dev_core.harness.listener import PATH, HarnessListener
+from services.dev_core.harness.requests import HarnessRequests
+from services.dev_core.harness.scheduler import LeaseTimes, Scheduler
+from services.dev_core.hosts import HostCheck
+from services.dev_core.http.server import HttpServer
+from services.dev_core.settings import SECRETS, Address, Settings, read_settings
+from services.dev_core.store.database import Store
+from services.dev_core.transcripts import Transcripts
+from services.dev_core.turns.start import RunOptions
+
+_STOP_S: Final = 4.0
+"""How long held runs may take to give themselves back at a stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Where a core that serves is reached, with the ports that were bound."""
+
+    http: str
+    harness: str
+
+
+async def run(
+    settings: Settings, stop: asyncio.Event, on_ready: Callable[[Ready], None] | None = None
+) -> None:
+    """Serves until `stop` is set. Raises StartFailed when it can't listen or open its database."""
+    async with AsyncExitStack() as stack:
+        store = await Store.open(settings.database, full_sync=settings.full_sync)
+        stack.push_async_callback(store.close)
+        core, requests = _build(settings, store)
+        stack.push_async_callback(requests.poster.stop)
+        http = HttpServer(core, HostCheck(settings.http_hosts), settings.core_token)
+        listener = HarnessListener(
+            requests,
+            core.scheduler,
+            tokens=(settings.harness_token,),
+            hosts=HostCheck(settings.harness_hosts),
+        )
+        await core.scheduler.start()
+        await requests.poster.start()
+        stack.push_async_callback(http.stop)
+        http_port = await _listen(http.start, settings.http, "WHIPPLETREE_CORE_HTTP_LISTEN")
+        stack.push_async_callback(listener.stop)
+        port = await _listen(listener.start, settings.harness, "WHIPPLETREE_CORE_HARNESS_LISTEN")
+        ready = Ready(
+            f"http://{Address(settings.http.host, http_port).authority}",
+            f"ws://{Address(settings.harness.host, port).authority}{PATH}",
+        )
+        get_logger().info("dev_core_ready", http=ready.http, harness=ready.harness, db=settings.database)
+        if on_ready is not None:
+            on_ready(ready)
+        await stop.wait()
+        listener.close_door()
+        await core.scheduler.stop(_STOP_S)
+
+
+def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests]:
+    requests = HarnessRequests(
+        store,
+        Transcripts(store),
+        RunOptions(settings.fixture_model, settings.hold_ms),
+        Recovery(models=settings.model_recovers),
+    )
+    scheduler = Scheduler(
+        store,
+        LeaseTimes(settings.lease_ms, settings.deadline_ms),
+        model_recovers=settings.model_recovers,
+        make_run=requests.make_run,
+    )
+    bus = EventBus()
+    store.on_events = bus.announce
+    core = Core(store, scheduler, bus)
+    requests.scheduler = scheduler
+    requests.poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
+    return core, requests
+
+
+async def _listen(start: Callable[[str, int], object], address: Address, setting: str) -> int:
+    try:
+        return await start(address.host, address.port)  # type: ignore[misc,no-any-return]
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StartFailed(
+            f"{address.authority} can't be listened on ({reason}): set {setting} to another address."
+        ) from error
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Runs the process and returns its exit code."""
+    try:
+        settings = read_settings(environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    configure_logging("dev-core", settings.log_level)
+    set_not_dumpable()
+    forget_secrets(SECRETS)
+    return run_process(lambda stop: run(settings, stop), uvloop=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

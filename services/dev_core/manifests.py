@@ -1,0 +1,167 @@
+"""What the core must know of an agent's manifest: whether it may be put, and who runs which tool."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from protocol import jsjson
+from protocol.canonical import manifest_hash
+from protocol.manifest import SANDBOX_TOOLS, ManifestInvalid, validate_agent_manifest
+
+RefusalCode: TypeAlias = Literal["manifest_invalid", "manifest_unsupported"]
+ToolRunner: TypeAlias = Literal["mcp", "sandbox", "action"]
+
+MAX_CACHED_CHARS: Final = 64 * 1024 * 1024
+"""Text of manifests, or of snapshots, whose facts are kept in memory."""
+
+SAVE_ARTIFACT: Final = "save_artifact"
+
+
+class ManifestRefused(Exception):
+    """A manifest that can't be put: it breaks a rule, or it needs what the core does not have."""
+
+    def __init__(self, code: RefusalCode, message: str) -> None:
+        super().__init__(message)
+        self.code: RefusalCode = code
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTools:
+    """The tools that one agent of a manifest declares, by capability."""
+
+    declared: Mapping[str, frozenset[str]]
+    sandboxed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFacts:
+    """One manifest. `agents` holds the root under None and each agent used as a tool under its id."""
+
+    hash: str
+    text: str
+    id: str
+    has_mcp_servers: bool
+    agents: Mapping[str | None, AgentTools]
+
+
+@dataclass(frozen=True, slots=True)
+class McpTools:
+    """One MCP snapshot. `tools` are (agent id or None, capability id, tool name)."""
+
+    tools: frozenset[tuple[str | None, str, str]] = frozenset()
+    session_tools: str = "[]"
+
+
+NO_MCP_TOOLS: Final = McpTools()
+
+
+def check_manifest(value: object) -> tuple[str, str]:
+    """The hash and the compact text of a manifest that agents may have. Raises ManifestRefused.
+
+    Everything valid is taken, also what the engine can't run yet, except workflows and `save_artifact`.
+    """
+    if isinstance(value, dict) and value.get("kind") == "workflow":
+        raise ManifestRefused(
+            "manifest_unsupported",
+            "Workflows can't be run by the development core yet: put an agent manifest (without `kind`).",
+        )
+    try:
+        validate_agent_manifest(value)
+    except ManifestInvalid as error:
+        raise ManifestRefused("manifest_invalid", f"The manifest is not valid: {error}") from None
+    assert isinstance(value, dict)
+    for _, manifest in _agents(value):
+        for capability in manifest["capabilities"]:
+            if any(tool["name"] == SAVE_ARTIFACT for tool in capability.get("tools", ())):
+                raise ManifestRefused(
+                    "manifest_unsupported",
+                    f"The capability {capability['id']!r} declares {SAVE_ARTIFACT}, and the development core "
+                    "has no artifacts yet: leave that capability out.",
+                )
+    return manifest_hash(value), jsjson.dumps(value)
+
+
+def facts_of(hash_: str, text: str) -> ManifestFacts:
+    """The facts of a manifest that was checked before, under its hash."""
+    manifest: Any = jsjson.loads(text)
+    agents: dict[str | None, AgentTools] = {}
+    has_servers = False
+    for agent_id, agent in _agents(manifest):
+        declared: dict[str, frozenset[str]] = {}
+        sandboxed: set[str] = set()
+        for capability in agent["capabilities"]:
+            declared[capability["id"]] = frozenset(tool["name"] for tool in capability.get("tools", ()))
+            if capability.get("sandbox") is not None:
+                sandboxed.add(capability["id"])
+            has_servers = has_servers or bool(capability.get("mcpServers"))
+        agents[agent_id] = AgentTools(declared, frozenset(sandboxed))
+    return ManifestFacts(hash_, text, manifest["id"], has_servers, agents)
+
+
+def _agents(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
+    """The root, then each agent used as a tool (one level, no workflows)."""
+    yield None, manifest
+    for capability in manifest["capabilities"]:
+        for tool in capability.get("tools", ()):
+            child = tool.get("agent")
+            if child is not None and "kind" not in child:
+                yield child["id"], child
+
+
+def runner_of(
+    facts: ManifestFacts, mcp: McpTools, agent_id: str | None, capability_id: str, tool: str
+) -> ToolRunner | None:
+    """Who carries a tool effect out (harness-api 8.3, sandbox-manager 11.1); None for an unknown tool."""
+    if (agent_id, capability_id, tool) in mcp.tools:
+        return "mcp"
+    agent = facts.agents.get(agent_id)
+    if agent is None or tool not in agent.declared.get(capability_id, ()):
+        return None
+    if tool in SANDBOX_TOOLS and capability_id in agent.sandboxed:
+        return "sandbox"
+    return "action"
+
+
+def mcp_tools_of(snapshot: str) -> McpTools:
+    """The facts of a recorded snapshot, which `read_snapshot` accepted."""
+    document: Any = jsjson.loads(snapshot)
+    tools: set[tuple[str | None, str, str]] = set()
+    listed: list[dict[str, Any]] = []
+    for record in document["mcpTools"]:
+        tools.add((record.get("agentId"), record["capabilityId"], record["name"]))
+        listed.append({name: record[name] for name in _SESSION_TOOL if name in record})
+    return McpTools(frozenset(tools), jsjson.dumps(listed))
+
+
+_SESSION_TOOL: Final = ("agentId", "capabilityId", "name", "description", "inputSchema", "outputSchema")
+
+
+@dataclass(slots=True)
+class FactsCache:
+    """Facts by key (a manifest's hash, a snapshot's text), the least recently used out first."""
+
+    max_chars: int = MAX_CACHED_CHARS
+    _kept: OrderedDict[str, tuple[int, Any]] = field(default_factory=OrderedDict)
+    _chars: int = 0
+
+    def get(self, key: str) -> Any:
+        """What is kept under the key, or None."""
+        found = self._kept.get(key)
+        if found is None:
+            return None
+        self._kept.move_to_end(key)
+        return found[1]
+
+    def put(self, key: str, facts: Any, chars: int) -> None:
+        """Keeps facts that stand for so much text."""
+        old = self._kept.pop(key, None)
+        if old is not None:
+            self._chars -= old[0]
+        self._kept[key] = (chars, facts)
+        self._chars += chars
+        while self._chars > self.max_chars and len(self._kept) > 1:
+            _, (size, _) = self._kept.popitem(last=False)
+            self._chars -= size

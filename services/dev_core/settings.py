@@ -1,0 +1,113 @@
+"""The development core's settings (the design's table, and the harness token of operations 2.5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.common.settings import Environment
+from services.dev_core.hosts import is_loopback
+from services.dev_core.store.database import MEMORY
+
+SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN", "NYLORUN_HARNESS_TOKEN")
+_DAY_MS: Final = 24 * 3_600_000
+_ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener binds; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """`host:port`, IPv6 in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One development core. Times are milliseconds; `database` is a path or `:memory:`."""
+
+    http: Address
+    harness: Address
+    harness_token: str
+    core_token: str | None = None
+    http_hosts: tuple[str, ...] = ()
+    harness_hosts: tuple[str, ...] = ()
+    database: str = MEMORY
+    full_sync: bool = False
+    lease_ms: int = 30_000
+    hold_ms: int = 5_000
+    deadline_ms: int = 3_000_000
+    action_timeout_ms: int = 60_000
+    model_recovers: bool = True
+    fixture_model: bool = False
+    log_level: str = "info"
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Reads the environment. Raises SettingsError with one line per problem."""
+    env = Environment(environ)
+    state = env.text("WHIPPLETREE_STATE_DIR", "./.whippletree") or ""
+    http = _address(env, "WHIPPLETREE_CORE_HTTP_LISTEN", Address("127.0.0.1", 4000))
+    harness = _address(env, "WHIPPLETREE_CORE_HARNESS_LISTEN", Address("127.0.0.1", 4200))
+    if http.port and http.port == harness.port and http.host == harness.host:
+        env.problem("WHIPPLETREE_CORE_HTTP_LISTEN and WHIPPLETREE_CORE_HARNESS_LISTEN must differ.")
+    token = env.secret("NYLORUN_HARNESS_TOKEN")
+    if token is None:
+        if not env.problems:
+            env.problem("NYLORUN_HARNESS_TOKEN (or NYLORUN_HARNESS_TOKEN_FILE) is required.")
+    elif re.search(r"\s", token):
+        env.problem("NYLORUN_HARNESS_TOKEN must not contain white space.")
+    core_token = env.secret("WHIPPLETREE_CORE_TOKEN")
+    if core_token is None and not is_loopback(http.host):
+        env.problem(
+            "WHIPPLETREE_CORE_TOKEN (or WHIPPLETREE_CORE_TOKEN_FILE) is required when "
+            "WHIPPLETREE_CORE_HTTP_LISTEN is not a loopback address."
+        )
+    harness_hosts = _hosts(env, "NYLORUN_HARNESS_ALLOWED_HOSTS")
+    if not harness_hosts and not is_loopback(harness.host):
+        env.problem(
+            "NYLORUN_HARNESS_ALLOWED_HOSTS is required when WHIPPLETREE_CORE_HARNESS_LISTEN is not a "
+            "loopback address: the name:port by which harnesses reach it."
+        )
+    settings = Settings(
+        http=http,
+        harness=harness,
+        harness_token=token or "",
+        core_token=core_token,
+        http_hosts=_hosts(env, "WHIPPLETREE_CORE_ALLOWED_HOSTS"),
+        harness_hosts=harness_hosts,
+        database=env.text("WHIPPLETREE_CORE_DB") or str(Path(state) / "core.db"),
+        full_sync=env.choice("WHIPPLETREE_CORE_SYNC", ("NORMAL", "FULL"), "NORMAL") == "FULL",
+        lease_ms=env.integer("WHIPPLETREE_CORE_LEASE_MS", 30_000, 100, _DAY_MS),
+        hold_ms=env.integer("WHIPPLETREE_CORE_HOLD_MS", 5_000, 0, _DAY_MS),
+        deadline_ms=env.integer("WHIPPLETREE_CORE_DEADLINE_MS", 3_000_000, 100, _DAY_MS),
+        action_timeout_ms=env.integer("WHIPPLETREE_CORE_ACTION_TIMEOUT_MS", 60_000, 100, _DAY_MS),
+        model_recovers=env.flag("WHIPPLETREE_CORE_MODEL_RECOVERS", True),
+        fixture_model=env.flag("WHIPPLETREE_CORE_FIXTURE_MODEL", False),
+        log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),
+    )
+    env.finish()
+    return settings
+
+
+def _address(env: Environment, name: str, default: Address) -> Address:
+    text = env.text(name)
+    if text is None:
+        return default
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match[2]) > 65_535:
+        env.problem(f"{name} must be host:port.")
+        return default
+    return Address(match[1].strip("[]"), int(match[2]))
+
+
+def _hosts(env: Environment, name: str) -> tuple[str, ...]:
+    return tuple(host for part in (env.text(name) or "").split(",") if (host := part.strip()))

@@ -1,0 +1,68 @@
+"""Rows of agents and of the manifests that agents and sessions share by hash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.dev_core.store.database import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent as it stands now; sessions keep the manifest they were made with."""
+
+    id: str
+    manifest_hash: str
+    actions_url: str | None
+    created_ms: int
+    updated_ms: int
+
+
+def load(tx: Tx, agent_id: str) -> Agent | None:
+    """The agent, or None."""
+    row = tx.one(
+        "SELECT id, manifest_hash, actions_url, created_ms, updated_ms FROM agents WHERE id = ?", (agent_id,)
+    )
+    return None if row is None else Agent(*row)
+
+
+def put(
+    tx: Tx, agent_id: str, manifest_hash: str, manifest: str, *, actions_url: str | None, now_ms: int
+) -> tuple[Agent, bool]:
+    """Makes or replaces an agent; also tells whether it is new."""
+    is_new = tx.one("SELECT 1 FROM agents WHERE id = ?", (agent_id,)) is None
+    tx.run("INSERT OR IGNORE INTO manifests (hash, text) VALUES (?, ?)", (manifest_hash, manifest))
+    tx.run(
+        "INSERT INTO agents (id, manifest_hash, actions_url, created_ms, updated_ms) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT (id) DO UPDATE SET manifest_hash = excluded.manifest_hash, "
+        "actions_url = excluded.actions_url, updated_ms = excluded.updated_ms",
+        (agent_id, manifest_hash, actions_url, now_ms, now_ms),
+    )
+    agent = load(tx, agent_id)
+    assert agent is not None
+    return agent, is_new
+
+
+def listing(tx: Tx, *, limit: int, after: str) -> list[Agent]:
+    """Agents by id, after an id."""
+    rows = tx.all(
+        "SELECT id, manifest_hash, actions_url, created_ms, updated_ms FROM agents WHERE id > ? "
+        "ORDER BY id LIMIT ?",
+        (after, limit),
+    )
+    return [Agent(*row) for row in rows]
+
+
+def manifest(tx: Tx, manifest_hash: str) -> str | None:
+    """A manifest's text by its hash."""
+    row = tx.one("SELECT text FROM manifests WHERE hash = ?", (manifest_hash,))
+    return None if row is None else str(row[0])
+
+
+def actions_url_of_session(tx: Tx, session_id: str) -> str | None:
+    """Where the Actions of the session's agent are posted, as the agent stands now."""
+    row = tx.one(
+        "SELECT a.actions_url FROM sessions s JOIN agents a ON a.id = s.agent_id WHERE s.id = ?",
+        (session_id,),
+    )
+    return None if row is None else row[0]

@@ -1,0 +1,280 @@
+"""SQLite behind one writer thread that takes whole transactions.
+
+A transaction is a function of a `Tx`: it reads, decides and writes, and its result reaches the caller only
+after its commit. Transactions that queue up while one commits share the next commit, each in a savepoint of
+its own, so that one that raises undoes nothing but itself. Reads of a file have a thread and a connection
+of their own; in memory they take turns with the writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from services.common.process import StartFailed
+from services.dev_core.store.schema import SchemaUnusable, prepare
+
+MEMORY: Final = ":memory:"
+MAX_TRANSACTIONS_PER_COMMIT: Final = 128
+"""Bounds what one commit takes, so that the first of a long queue is not kept waiting for the last."""
+_JOURNAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_CACHED_STATEMENTS: Final = 256
+_CACHE_KIB: Final = 16 * 1024
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+
+class StoreFailed(Exception):
+    """The database refused a transaction: nothing of it was written."""
+
+
+class Tx:
+    """What a transaction may use: statements, and the list of sessions that got events."""
+
+    __slots__ = ("_connection", "touched")
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.touched: set[str] = set()
+
+    def run(self, sql: str, parameters: Iterable[Any] = ()) -> int:
+        """Executes one statement and gives the number of rows it changed."""
+        return self._connection.execute(sql, tuple(parameters)).rowcount
+
+    def one(self, sql: str, parameters: Iterable[Any] = ()) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = self._connection.execute(sql, tuple(parameters)).fetchone()
+        return row
+
+    def each(self, sql: str, parameters: Iterable[Any] = ()) -> Iterator[Row]:
+        """The rows, read while they are taken."""
+        return iter(self._connection.execute(sql, tuple(parameters)))
+
+    def all(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
+        """Every row."""
+        return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    work: Callable[[Tx], Any]
+    future: asyncio.Future[Any]
+    result: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One thread with its connection and its queue."""
+
+    connection: sqlite3.Connection
+    writes: bool
+    jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
+    thread: threading.Thread | None = None
+
+
+class Store:
+    """The database. `on_events` is called in the loop, after a commit, with the sessions that got events."""
+
+    def __init__(self, writer: _Lane, reader: _Lane | None, lock: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock
+        self._closed = False
+        self.on_events: Callable[[set[str]], None] = lambda sessions: None
+
+    @classmethod
+    async def open(cls, path: str, *, full_sync: bool = False) -> Store:
+        """Opens the file (made with its folder when missing) or, for `:memory:`, a database of this process.
+
+        Raises StartFailed when the file can't be used or another process has it open.
+        """
+        return cls._opened(*await asyncio.to_thread(_open_lanes, path, full_sync))
+
+    @classmethod
+    def _opened(cls, writer: _Lane, reader: _Lane | None, lock: Any) -> Store:
+        store = cls(writer, reader, lock)
+        for lane in filter(None, (writer, reader)):
+            name = "core-db-write" if lane.writes else "core-db-read"
+            lane.thread = threading.Thread(target=store._serve, args=(lane,), name=name, daemon=True)
+            lane.thread.start()
+        return store
+
+    def submit(self, work: Callable[[Tx], T]) -> asyncio.Future[T]:
+        """Queues a transaction: they are executed in the order of these calls.
+
+        The future gets its result when it is durable, StoreFailed when the database refused it, or what
+        `work` raised (and then nothing of it was written). Cancelling the future does not undo it.
+        """
+        return self._queue(self._writer, work)
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        """`submit` and wait."""
+        return await self.submit(work)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        """Runs a function that only reads, on everything that is committed."""
+        return await self._queue(self._reader or self._writer, work)
+
+    def _queue(self, lane: _Lane, work: Callable[[Tx], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(StoreFailed("the database is closed"))
+        else:
+            lane.jobs.put(_Job(work, future))
+        return future
+
+    async def close(self) -> None:
+        """Executes what is queued, then closes."""
+        if self._closed:
+            return
+        self._closed = True
+        for lane in filter(None, (self._reader, self._writer)):
+            lane.jobs.put(None)
+            if lane.thread is not None:
+                await asyncio.to_thread(lane.thread.join)
+        if self._lock is not None:
+            self._lock.close()
+        await asyncio.sleep(0)
+
+    # In the lane's thread
+
+    def _serve(self, lane: _Lane) -> None:
+        ended = False
+        while not ended:
+            batch: list[_Job] = []
+            job = lane.jobs.get()
+            while job is not None:
+                batch.append(job)
+                if len(batch) == MAX_TRANSACTIONS_PER_COMMIT:
+                    break
+                try:
+                    job = lane.jobs.get_nowait()
+                except queue.Empty:
+                    break
+            else:
+                ended = True
+            if batch:
+                touched = _commit(lane, batch)
+                # Fails only when the loop is closed, and then nobody waits for the results.
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._deliver, batch, touched)
+        if lane.writes:
+            with contextlib.suppress(sqlite3.Error):
+                lane.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        lane.connection.close()
+
+    # In the loop
+
+    def _deliver(self, batch: list[_Job], touched: set[str]) -> None:
+        for job in batch:
+            if job.future.done():
+                continue
+            if job.error is None:
+                job.future.set_result(job.result)
+            else:
+                job.future.set_exception(job.error)
+        if touched:
+            self.on_events(touched)
+
+
+def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
+    lock = None
+    try:
+        if path == MEMORY:
+            writer = _connect(MEMORY)
+            writer.execute("PRAGMA journal_mode = MEMORY")
+            writer.execute("PRAGMA synchronous = OFF")
+            prepare(writer, MEMORY)
+            return _Lane(writer, True), None, None
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _lock(path)
+        writer = _connect(path)
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
+        writer.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+        prepare(writer, path)
+        reader = _connect(path)
+        reader.execute("PRAGMA query_only = 1")
+        return _Lane(writer, True), _Lane(reader, False), lock
+    except (OSError, sqlite3.Error, SchemaUnusable) as error:
+        if lock is not None:
+            lock.close()
+        text = str(error) if isinstance(error, SchemaUnusable) else f"{path} can't be opened: {error}"
+        raise StartFailed(text) from error
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, cached_statements=_CACHED_STATEMENTS
+    )
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    return connection
+
+
+def _lock(path: str) -> Any:
+    lock = Path(f"{path}.lock").open("w", encoding="ascii")  # noqa: SIM115  (held until the store closes)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise StartFailed(
+            f"{path} is in use by another development core: stop it, or name another file in "
+            "WHIPPLETREE_CORE_DB."
+        ) from None
+    return lock
+
+
+def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:
+    """Runs the jobs and commits once; every job ends with a result or an error."""
+    connection = lane.connection
+    tx = Tx(connection)
+    touched: set[str] = set()
+    try:
+        connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
+        for job in batch:
+            _run(connection, tx, job, alone=len(batch) == 1)
+            if job.error is None:
+                touched |= tx.touched
+            tx.touched = set()
+            if not connection.in_transaction:
+                # A full disk and the like make SQLite undo everything, not just the statement.
+                raise sqlite3.OperationalError(str(job.error))
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        with contextlib.suppress(sqlite3.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        for job in batch:
+            if job.error is None:
+                job.result, job.error = None, StoreFailed(f"the database refused a write: {error}")
+        return set()
+    return touched
+
+
+def _run(connection: sqlite3.Connection, tx: Tx, job: _Job, *, alone: bool) -> None:
+    try:
+        if not alone:
+            connection.execute("SAVEPOINT job")
+        job.result = job.work(tx)
+        if not alone:
+            connection.execute("RELEASE job")
+    except Exception as error:  # noqa: BLE001  (the transaction's own error: its caller gets it)
+        job.error = StoreFailed(str(error)) if isinstance(error, sqlite3.Error) else error
+        if connection.in_transaction:
+            if alone:
+                connection.execute("ROLLBACK")
+                connection.execute("BEGIN")
+            else:
+                connection.execute("ROLLBACK TO job")
+                connection.execute("RELEASE job")

@@ -1,0 +1,86 @@
+"""A person's message: from the body of a request to a turn that can be offered (agent-engine 5)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from protocol import jsjson
+from services.dev_core.problems import Problem, no_session, turn_is_open
+from services.dev_core.store import events, sessions
+from services.dev_core.store.database import Tx
+from services.dev_core.store.sessions import OPEN_STATUSES
+
+_FORMS: Final = ("text", "content", "data")
+
+
+def read_message(body: Any) -> Any:
+    """The checkpoint's input for `{text, metadata?}`, `{content, metadata?}` or `{data}`. Raises Problem."""
+    if not isinstance(body, dict):
+        raise Problem("invalid", "A message is an object with one of text, content and data.")
+    forms = [name for name in _FORMS if name in body]
+    if len(forms) != 1:
+        raise Problem("invalid", "A message has exactly one of text, content and data.")
+    form = forms[0]
+    allowed = {form} if form == "data" else {form, "metadata"}
+    unknown = sorted(set(body) - allowed)
+    if unknown:
+        raise Problem("invalid", f"A message with {form} has no member {unknown[0]!r}.")
+    metadata = body.get("metadata")
+    if "metadata" in body and not isinstance(metadata, dict):
+        raise Problem("invalid", "metadata is an object.")
+    value = body[form]
+    if form == "data":
+        return value if isinstance(value, str) else jsjson.dumps(value)
+    if form == "text":
+        if not isinstance(value, str):
+            raise Problem("invalid", "text is a string.")
+    else:
+        _check_content(value)
+        if isinstance(value, str):
+            form = "text"
+    if "metadata" in body:
+        return {form: value, "metadata": metadata}
+    return value if form == "text" else {form: value}
+
+
+def _check_content(content: Any) -> None:
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list):
+        raise Problem("invalid", "content is a string or a list of parts.")
+    for index, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "text" and part.keys() == {"type", "text"} and isinstance(part["text"], str):
+            continue
+        if (
+            kind == "media"
+            and part.keys() == {"type", "mediaType", "reference"}
+            and isinstance(part["mediaType"], str)
+            and part["mediaType"]
+        ):
+            continue
+        raise Problem(
+            "invalid",
+            f'content[{index}] is neither {{"type": "text", "text"}} nor '
+            '{"type": "media", "mediaType", "reference"}.',
+        )
+
+
+def start_turn(tx: Tx, session_id: str, turn_id: str, message: Any, now_ms: int) -> int:
+    """Commits a message: the session becomes runnable with a new turn. Returns the event's seq.
+
+    Raises Problem when there is no such session or a turn is under way.
+    """
+    session = sessions.load(tx, session_id)
+    if session is None:
+        raise no_session(session_id)
+    if session.status in OPEN_STATUSES:
+        raise turn_is_open(session_id, session.status)
+    text = jsjson.dumps(message)
+    sessions.put_document(tx, session_id, "input", text)
+    sessions.start_turn(tx, session_id, turn_id, now_ms)
+    tx.run(
+        "UPDATE sessions SET status = 'runnable', turn_id = ?, segment = 0, updated_ms = ? WHERE id = ?",
+        (turn_id, now_ms, session_id),
+    )
+    return events.append(tx, session_id, "turn.started", turn_id, f'{{"input":{text}}}', now_ms)
