@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-QUESTION = "What is the state of order 1042? Write it into report.md in the workspace."
+QUESTION = "What is the state of order A-1001, and what does it come to? Write it into report.md."
 ANSWER = (
-    "Order 1042 (two oak whippletrees for M. Vega) was shipped and arrives on 12 March. "
-    "I noted it in report.md and checked the file."
+    "Order A-1001 (2 oak whippletrees for Mara Lind) was shipped and comes to 378.00. "
+    "It stands in report.md in the workspace."
 )
 
 Document = dict[str, Any]

@@ -1,0 +1,109 @@
+"""A client of the development core's HTTP API, as far as the command line needs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote
+
+import aiohttp
+
+Document = dict[str, Any]
+TURN_ENDS: Final = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.paused"})
+_CALL_S: Final = 30.0
+_SILENCE_S: Final = 120.0
+_LONGEST_EVENT_BYTES: Final = 64 * 1024 * 1024
+
+
+class CoreError(Exception):
+    """The core refused; the text is its own."""
+
+
+class CoreClient:
+    """Use as `async with CoreClient(url) as core`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CALL_S, sock_read=_SILENCE_S)
+        self._http = aiohttp.ClientSession(timeout=timeout, read_bufsize=_LONGEST_EVENT_BYTES)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._http is not None
+        await self._http.close()
+
+    async def put_agent(self, agent_id: str, manifest: Document) -> None:
+        """Makes or replaces an agent. Raises CoreError."""
+        await self._call("PUT", f"/v1/agents/{quote(agent_id, safe='')}", {"manifest": manifest})
+
+    async def create_session(self, agent_id: str) -> str:
+        """The new session's id. Raises CoreError."""
+        return str((await self._call("POST", "/v1/sessions", {"agentId": agent_id}))["id"])
+
+    async def send_message(self, session_id: str, text: str) -> str:
+        """Starts a turn; its id. Raises CoreError."""
+        answer = await self._call("POST", f"{self._path(session_id)}/messages", {"text": text})
+        return str(answer["turnId"])
+
+    async def session(self, session_id: str) -> Document:
+        """The session. Raises CoreError."""
+        return await self._call("GET", self._path(session_id))
+
+    async def effects(self, session_id: str, turn_id: str) -> list[Document]:
+        """The effects of a turn in the order they were asked for. Raises CoreError."""
+        answer = await self._call(
+            "GET", f"{self._path(session_id)}/effects?limit=1000&turnId={quote(turn_id)}"
+        )
+        return list(answer["effects"])
+
+    async def events(self, session_id: str) -> AsyncIterator[tuple[str, Document]]:
+        """(event name, data) of the session's log, from the start. Raises CoreError."""
+        assert self._http is not None
+        async with self._http.get(f"{self._url}{self._path(session_id)}/events") as answer:
+            if answer.status != 200:
+                raise CoreError(await _refusal(answer))
+            name = ""
+            async for raw in answer.content:
+                line = raw.decode("utf-8").rstrip("\r\n")
+                if line.startswith("event: "):
+                    name = line[7:]
+                elif line.startswith("data: "):
+                    yield name, json.loads(line[6:])
+
+    async def turn_end(self, session_id: str, turn_id: str) -> str:
+        """Waits for the end of a turn, or its pause; the event's name. Raises CoreError."""
+        async for name, data in self.events(session_id):
+            if name in TURN_ENDS and data.get("turnId") == turn_id:
+                return name
+            if name == "effect.uncertain":
+                return name
+        raise CoreError("The development core ended the stream of events.")
+
+    def _path(self, session_id: str) -> str:
+        return f"/v1/sessions/{quote(session_id, safe='')}"
+
+    async def _call(self, method: str, path: str, body: Document | None = None) -> Document:
+        assert self._http is not None
+        try:
+            async with self._http.request(method, self._url + path, json=body) as answer:
+                if answer.status >= 400:
+                    raise CoreError(await _refusal(answer))
+                document = await answer.json()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise CoreError(f"The development core at {self._url} does not answer: {error}") from error
+        assert isinstance(document, dict)
+        return document
+
+
+async def _refusal(answer: aiohttp.ClientResponse) -> str:
+    try:
+        return str((await answer.json())["error"]["message"])
+    except (aiohttp.ClientError, ValueError, KeyError, TypeError):
+        return f"The development core answered {answer.status}."

@@ -1,0 +1,97 @@
+"""`whippletree demo`: one turn through all five processes, and what it did."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from cli.core_client import CoreClient, CoreError, Document
+from cli.demo_agent import QUESTION, manifest
+from cli.model_script import write_default_script
+from cli.output import format_line
+from cli.ports import free_ports
+from cli.running_stack import RunningStack, running_stack
+from cli.stack import StackPlan
+from cli.state import StateError, open_state
+from cli.supervisor import StartFailed
+from cli.timeline import timeline
+
+AGENT: Final = "demo"
+TURN_BOUND_S: Final = 60.0
+KEPT_LINES: Final = 200
+
+
+class DemoFailed(Exception):
+    """The turn did not complete; the text is the reason in one line."""
+
+
+def run_demo(*, stay: bool) -> int:
+    """The exit code: 0 when the turn completed, else 1 with one line on stderr."""
+    with tempfile.TemporaryDirectory(prefix="whippletree-demo-") as folder:
+        try:
+            state = open_state(Path(folder))
+            plan = StackPlan(
+                state=state,
+                ports=free_ports(),
+                environ={**os.environ, "WHIPPLETREE_CORE_DB": str(state.database)},
+                model_script=write_default_script(state.path),
+            )
+            return asyncio.run(_demo(plan, stay))
+        except (DemoFailed, CoreError, StartFailed, StateError) as error:
+            print(f"The demo failed: {error}", file=sys.stderr)
+            return 1
+
+
+async def _demo(plan: StackPlan, stay: bool) -> int:
+    log: deque[str] = deque(maxlen=KEPT_LINES)
+
+    def keep(name: str, line: str) -> None:
+        log.append(format_line(name, line, colour=False))
+
+    try:
+        async with running_stack(plan, keep) as stack:
+            print("Starting five processes: dev-core, model-executor, mcp-pool, sandbox-manager, gateway ...")
+            await stack.ready()
+            await _turn(stack)
+            if stay:
+                print(f"\nStaying up: {plan.core_url()} until Ctrl-C.", flush=True)
+                await stack.ended()
+            else:
+                print("\nStopping the five processes ...", flush=True)
+    except (DemoFailed, CoreError, StartFailed):
+        print("\n".join(log), file=sys.stderr)
+        raise
+    print("Done.")
+    return 0
+
+
+async def _turn(stack: RunningStack) -> None:
+    async with CoreClient(stack.plan.core_url()) as core:
+        await core.put_agent(AGENT, manifest(sys.executable))
+        session = await core.create_session(AGENT)
+        print(f"\nYou:   {QUESTION}", flush=True)
+        turn = await core.send_message(session, QUESTION)
+        try:
+            async with asyncio.timeout(TURN_BOUND_S):
+                end = await core.turn_end(session, turn)
+        except TimeoutError:
+            raise DemoFailed(f"the turn did not end within {TURN_BOUND_S:g} s") from None
+        effects = await core.effects(session, turn)
+        view = await core.session(session)
+    if end != "turn.completed":
+        print("\n".join(("", *timeline(effects))), file=sys.stderr)
+        raise DemoFailed(f"the turn ended as {end}{_reason(view)}")
+    print(f"Agent: {view['lastTurn']['result']['output']}\n")
+    print("\n".join(timeline(effects)))
+
+
+def _reason(view: Document) -> str:
+    result = (view.get("lastTurn") or {}).get("result") or {}
+    error = result.get("error") or result
+    message = error.get("message") if isinstance(error, dict) else None
+    return f": {message}" if message else ""
