@@ -8,6 +8,7 @@ a Harness API code is lost on the way into a result, only its message is kept (a
       HostFailure     core or the harness failed an effect: a Harness API code, a message
       RunStopped      the run was aborted
       Suspended       an effect has no outcome yet, or nobody knows it
+      NoVerdict       a schema can't judge a value (agent/validation.py)
 """
 
 from __future__ import annotations

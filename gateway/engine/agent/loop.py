@@ -20,7 +20,14 @@ from gateway.engine.agent.rollover import Rollover
 from gateway.engine.agent.sealing import final_output, seal_plan
 from gateway.engine.agent.state import AgentState
 from gateway.engine.contract import ABSENT, Absent, EffectRequest
-from gateway.engine.failures import EngineFailure, HostFailure, RunStopped, WorkFailed, failure_code
+from gateway.engine.failures import (
+    EngineFailure,
+    HostFailure,
+    RunStopped,
+    Suspended,
+    WorkFailed,
+    failure_code,
+)
 from gateway.engine.host import Host
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
@@ -96,7 +103,9 @@ class AgentRun:
             return self._cancelled()
         try:
             return (yield from self._run(event))
-        except (EngineFailure, HostFailure, RunStopped) as failure:
+        except Suspended:
+            raise
+        except WorkFailed as failure:
             return self._failed_or_cancelled(failure, "execution.failed")
 
     def _run(self, event: Event) -> Work[Ending]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gateway.engine.agent import texts
 from gateway.engine.agent.plan import PlanCall
 from gateway.engine.agent.sealing import issue_details
+from gateway.engine.agent.validation import NoVerdict, validate
 from gateway.engine.contract import ABSENT, Absent
 from gateway.engine.failures import RunStopped, WorkFailed, failure_code
 from protocol.jsjson import JsonValue
@@ -67,7 +68,10 @@ def failed(code: str, message: str) -> dict[str, Any]:
 def _completed(output: JsonValue, output_schema: Schema | None) -> dict[str, Any]:
     if output_schema is None:
         return {"kind": "completed", "output": output}
-    checked = output_schema.validate(output)
+    try:
+        checked = validate(output_schema, output)
+    except NoVerdict as failure:
+        return failed("tool.execution-failed", failure.message)
     if isinstance(checked, Invalid):
         result = failed("tool.invalid-output", "; ".join(issue.message for issue in checked.issues))
         return {**result, "details": issue_details("output", checked.issues)}

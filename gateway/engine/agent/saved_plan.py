@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.engine.agent.definition import AgentDefinition
 from gateway.engine.agent.plan import Plan, PlanCall
+from gateway.engine.agent.validation import NoVerdict, validate
 from gateway.engine.contract import EngineRefused
 from protocol.canonical import canonical_manifest
 from protocol.json_schema import Invalid
@@ -33,7 +34,10 @@ def _check_call(call: PlanCall, definition: AgentDefinition) -> None:
         raise _incompatible(f"Tool '{call.tool_name}' of a saved call is gone")
     if not _same(call.reference["descriptor"], tool.reference["descriptor"]):
         raise _incompatible(f"Tool '{call.tool_name}' of a saved call has changed")
-    checked = tool.input_schema.validate(call.raw_args)
+    try:
+        checked = validate(tool.input_schema, call.raw_args)
+    except NoVerdict as failure:
+        raise _incompatible(failure.message) from None
     if isinstance(checked, Invalid) or not _same(checked.value, call.args):
         raise _incompatible(f"The saved arguments of tool '{call.tool_name}' no longer fit")
 

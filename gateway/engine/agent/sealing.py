@@ -10,6 +10,7 @@ from gateway.engine.agent.candidate import Candidate, CandidateCall
 from gateway.engine.agent.definition import AgentDefinition, ToolList
 from gateway.engine.agent.ids import IdScope
 from gateway.engine.agent.plan import Plan, PlanCall
+from gateway.engine.agent.validation import validate
 from gateway.engine.failures import EngineFailure
 from protocol.jsjson import JsonValue, stringify_number
 from protocol.json_schema import Invalid, Issue
@@ -23,7 +24,7 @@ def final_output(candidate: Candidate, definition: AgentDefinition) -> JsonValue
     answers = [block["value"] for block in blocks if block["type"] == "json"]
     if len(answers) != 1 or any(block["type"] == "text" for block in blocks):
         raise EngineFailure("output.invalid", texts.NOT_ONE_JSON_BLOCK)
-    checked = definition.output_schema.validate(answers[0])
+    checked = validate(definition.output_schema, answers[0])
     if isinstance(checked, Invalid):
         message = texts.structured_output_invalid(describe_issues(checked.issues))
         raise EngineFailure("output.invalid", message)
@@ -54,7 +55,7 @@ def _seal(call: CandidateCall, tools: ToolList, ids: IdScope) -> PlanCall | dict
     tool = tools.by_name.get(call.tool_name)
     if tool is None:
         return _failed(call, "tool.unknown", texts.unknown_tool(call.tool_name))
-    checked = tool.input_schema.validate(call.args)
+    checked = validate(tool.input_schema, call.args)
     if isinstance(checked, Invalid):
         result = _failed(call, "tool.invalid-arguments", describe_issues(checked.issues))
         return {**result, "details": issue_details("input", checked.issues)}
