@@ -15,7 +15,8 @@ from services.mcp_pool.diagnostics import Diagnostic, connected, not_connected
 from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.limits import NAMING_OFF_LOOP_TOOLS, Limits
 from services.mcp_pool.naming import record_tools
-from services.mcp_pool.pool import ConnectionPool, PoolKey
+from services.mcp_pool.pool import ConnectionPool
+from services.mcp_pool.session import Session
 
 SNAPSHOT_VERSION: Final = 1
 
@@ -29,18 +30,6 @@ class Discovered:
 
     snapshot: str
     diagnostics: str
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """Whose servers."""
-
-    tenant_id: str
-    session_id: str
-
-    def key(self, name: ServerName) -> PoolKey:
-        """The pool's key of a server."""
-        return PoolKey(self.tenant_id, self.session_id, name)
 
 
 class _Opening:

@@ -15,12 +15,13 @@ from services.mcp_pool.connection import Abort, ToolAnswer
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.diagnostics import Diagnostic
-from services.mcp_pool.discovery import Discovered, Discovery, Session
+from services.mcp_pool.discovery import Discovered, Discovery
 from services.mcp_pool.failures import McpFailure, RequestAborted
 from services.mcp_pool.grants import Grants
 from services.mcp_pool.limits import ERROR_UNITS, PARSE_OFF_LOOP_BYTES, Limits
 from services.mcp_pool.outcomes import outcome_of
 from services.mcp_pool.pool import ConnectionPool
+from services.mcp_pool.session import Session
 
 __all__ = ["ArgumentsInvalid", "McpExecutor", "ToolCallWork", "read_arguments", "read_json"]
 

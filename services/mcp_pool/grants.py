@@ -6,6 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from services.mcp_pool.limits import GRANTS
+from services.mcp_pool.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,25 +23,29 @@ class Grants:
 
     def __init__(self, limit: int = GRANTS) -> None:
         self._limit = limit
-        self._grants: OrderedDict[tuple[str, str], Grant] = OrderedDict()
+        self._grants: OrderedDict[Session, Grant] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._grants)
 
-    def put(self, tenant_id: str, session_id: str, epoch: int, token: str | None, expires_at: str) -> bool:
+    def put(self, session: Session, epoch: int, token: str | None, expires_at: str) -> bool:
         """Keeps a grant. False when one of a higher epoch is held; without a token nothing changes."""
-        key = (tenant_id, session_id)
-        held = self._grants.get(key)
+        held = self._grants.get(session)
         if held is not None and held.epoch > epoch:
             return False
         if token:
-            self._grants[key] = Grant(epoch, expires_at, token)
-            self._grants.move_to_end(key)
+            self._grants[session] = Grant(epoch, expires_at, token)
+            self._grants.move_to_end(session)
             if len(self._grants) > self._limit:
                 self._grants.popitem(last=False)
         return True
 
-    def token(self, tenant_id: str, session_id: str) -> str | None:
+    def offer(self, session: Session, token: str | None) -> None:
+        """Keeps a token whose epoch is not known, while there is no other."""
+        if session not in self._grants:
+            self.put(session, 0, token, "")
+
+    def token(self, session: Session) -> str | None:
         """The newest token of a session, also after its run has ended."""
-        held = self._grants.get((tenant_id, session_id))
+        held = self._grants.get(session)
         return held.token if held is not None else None

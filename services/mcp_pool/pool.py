@@ -11,14 +11,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from services.common.effect_run import CANCEL
 from services.common.logs import error_text, get_logger
 from services.mcp_pool.connection import Abort, Connection
-from services.mcp_pool.declarations import DeclaredServer, ServerName
+from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.failures import ConnectionLost, McpFailure, RequestAborted
 from services.mcp_pool.limits import Limits
+from services.mcp_pool.session import PoolKey
 from services.mcp_pool.slots import OpeningSlots
 
 # A connection that was opened for a call may end before the call gets it; more often than this it is the
@@ -29,14 +30,6 @@ _SHUTTING_DOWN: Final = "The MCP pool is shutting down."
 
 # What closing may take beyond the grace of the children themselves.
 _CLOSE_MARGIN_SECONDS: Final = 2.0
-
-
-class PoolKey(NamedTuple):
-    """Whose connection: never shared across tenants, sessions, agents or capabilities."""
-
-    tenant_id: str
-    session_id: str
-    name: ServerName
 
 
 class Connector(Protocol):

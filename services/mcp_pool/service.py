@@ -17,11 +17,11 @@ from services.common.calls import WorkKey
 from services.common.effect_run import EffectRun
 from services.common.effect_stream import EffectStreams, Prepared, Replies, StreamTimings
 from services.common.errors import invalid, unavailable
-from services.common.metadata import RUN_TOKEN, find
+from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
 from services.common.work import WorkBook
 from services.mcp_pool.declarations import DeclaredServer, ServerName
-from services.mcp_pool.discovery import Session
 from services.mcp_pool.executor import ArgumentsInvalid, McpExecutor, ToolCallWork, read_arguments, read_json
+from services.mcp_pool.session import Session
 
 _MAX_ID: Final = 512
 _Reply = mcp_pool_pb2.ToolCallReply
@@ -80,6 +80,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Opens and lists all servers of a manifest."""
         session = self._session(request.tenant_id, request.session_id)
         self._refuse_when_draining()
+        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN))
         manifest = await _document(request.root_manifest.text, "root_manifest")
         work = self._work.begin("discover", session.session_id, phase="running")
         try:
@@ -99,6 +100,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Opens the servers of a snapshot."""
         session = self._session(request.tenant_id, request.session_id)
         self._refuse_when_draining()
+        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN))
         snapshot = await _document(request.snapshot.text, "snapshot")
         declared = [await _declared(server) for server in request.servers]
         work = self._work.begin("reconnect", session.session_id, phase="running")
@@ -115,9 +117,13 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
     async def CallRemote(self, request: mcp_pool_pb2.ToolCall, context: Any) -> mcp_pool_pb2.ToolCallResult:
         """Calls a tool of a remote server."""
         self._refuse_when_draining()
-        self._effect_key(request.effect)
+        key = self._effect_key(request.effect)
         if (await _declared(request.server)).is_stdio:
             raise invalid("CallRemote is for remote servers; a stdio server's tool is called by Call.")
+        token = find(context.invocation_metadata(), RUN_TOKEN)
+        self._executor.grants.put(Session(key.tenant_id, key.session_id), request.effect.epoch, token, "")
+        limit_ms = str(self._executor.limits.call_ms())
+        await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, limit_ms)))
         return _Result(raised=common_pb2.Raised(message=self._executor.remote_refusal()))
 
     async def Cancel(self, request: common_pb2.CancelRequest, context: Any) -> common_pb2.CancelReply:
@@ -131,9 +137,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Keeps a session's newest run token."""
         session = self._session(request.tenant_id, request.session_id)
         token = find(context.invocation_metadata(), RUN_TOKEN)
-        kept = self._executor.grants.put(
-            session.tenant_id, session.session_id, request.epoch, token, request.expires_at
-        )
+        kept = self._executor.grants.put(session, request.epoch, token, request.expires_at)
         return mcp_pool_pb2.PutGrantReply(kept=kept)
 
     async def CloseSession(

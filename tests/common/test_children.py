@@ -366,3 +366,79 @@ def test_the_child_watcher_starts_no_thread():
         env={"PYTHONPATH": str(repository), "PATH": os.environ["PATH"]},
     )
     assert done.stdout.strip() == "1"
+
+
+async def test_without_setpriv_children_start_all_the_same(monkeypatch):
+    monkeypatch.setattr("services.common.children.death_signal_prefix", lambda: ())
+    heard = Heard()
+    child = await start_child(python("import sys; print('up', flush=True); sys.stdin.read()"), heard)
+    assert await heard.line() == "up"
+    assert await child.stop(PATIENT) == 0
+
+
+async def test_without_setpriv_a_file_that_is_no_program_says_so(monkeypatch, tmp_path):
+    monkeypatch.setattr("services.common.children.death_signal_prefix", lambda: ())
+    program = tmp_path / "data"
+    program.write_bytes(b"\x00\x01\x02")
+    program.chmod(0o755)
+    with pytest.raises(ChildNotStarted, match="not a program"):
+        await start_child(ChildSpec(argv=[str(program)], environment={}), Heard())
+
+
+def test_setpriv_that_is_missing_or_too_old_is_not_used(monkeypatch, tmp_path):
+    probe = death_signal_prefix.__wrapped__
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    assert probe() == ()
+    old = tmp_path / "setpriv"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: str(old))
+    assert probe() == ()
+    monkeypatch.setattr("shutil.which", lambda *_, **__: str(tmp_path / "gone"))
+    assert probe() == ()
+
+
+async def test_without_pidfds_a_thread_waits_for_the_exit(monkeypatch):
+    def refuse(_):
+        raise OSError
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    heard = Heard()
+    child = await start_child(python("import sys; sys.stdin.read(); sys.exit(4)"), heard)
+    assert await child.stop(PATIENT) == 4
+    assert heard.codes == [4]
+
+
+async def test_a_cancelled_start_leaves_no_process(monkeypatch):
+    stuck, started = asyncio.Event(), []
+
+    async def never(*_):
+        await stuck.wait()
+
+    real = Child._watch_exit
+    monkeypatch.setattr(Child, "_watch_exit", lambda child: (started.append(child.pid), real(child)))
+    monkeypatch.setattr(asyncio.get_running_loop(), "connect_read_pipe", never)
+    starting = asyncio.create_task(start_child(python("import time; time.sleep(600)"), Heard()))
+    async with asyncio.timeout(BOUND):
+        while not started:  # noqa: ASYNC110 - the pipe is never connected
+            await asyncio.sleep(0.001)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await until_gone(started[0])
+
+
+def test_children_work_on_uvloop_too():
+    uvloop = pytest.importorskip("uvloop")
+
+    async def whole_life() -> tuple[int | None, bytes]:
+        heard = Heard()
+        child = await start_child(
+            python("import sys; print(sys.stdin.readline().strip(), flush=True); sys.stdin.read()"), heard
+        )
+        child.write(b"hello\n")
+        await heard.line()
+        return await child.stop(PATIENT), heard.said["stdout"]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(whole_life()) == (0, b"hello\n")

@@ -18,10 +18,10 @@ from services.common.children import StopGrace
 from services.common.effect_run import AbortLatch
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer, ServerName
-from services.mcp_pool.discovery import Session
 from services.mcp_pool.executor import McpExecutor, ToolCallWork
 from services.mcp_pool.launch import HarnessRoot, base_environment
 from services.mcp_pool.limits import Limits
+from services.mcp_pool.session import Session
 
 SERVERS = Path(__file__).parent / "servers"
 BOUND = 30

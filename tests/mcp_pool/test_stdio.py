@@ -296,11 +296,13 @@ async def test_a_flood_of_notifications_does_not_hold_up_another_server(harness)
 async def test_a_server_that_closed_its_stdin_is_replaced_by_the_next_call(impatient, tmp_path):
     mark = tmp_path / "starts"
     server = stdio("bad", "close-stdin", f"mark={mark}")
-    for starts in (1, 2):
+    started = 0
+    for _ in range(2):
         with pytest.raises(EffectRaised):
             await impatient.call(server, "echo")
         assert len(impatient.executor.pool) == 0
-        assert len(mark.read_text().split()) == starts
+        before, started = started, len(mark.read_text().split())
+        assert started > before
 
 
 @pytest.mark.parametrize(
