@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from protocol.collation import collation_key
+from protocol.collation import collated
 from protocol.jsjson import STRICT, RawJson, to_utf8, write
 from protocol.utf16 import utf16_sort_key
 
@@ -96,7 +96,7 @@ def canonical_manifest(value: Any) -> bytes:
 
 
 def _locale_members(members: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    return [(key, members[key]) for key in sorted(members, key=collation_key)]
+    return [(key, members[key]) for key in collated(members)]
 
 
 def request_hash(effect: Mapping[str, Any]) -> str:
