@@ -8,7 +8,7 @@ from protocol.json_schema.checks import LengthBound
 from protocol.json_schema.js_values import ABSENT
 from protocol.json_schema.nodes import FILLS_ABSENCE, Node, Run, Verdict
 from protocol.json_schema.outcome import Fault, Outcome, stops, wrong_type
-from protocol.json_schema.steps import Steps
+from protocol.steps import Steps
 
 
 class ArrayNode(Node):

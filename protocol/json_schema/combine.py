@@ -8,8 +8,8 @@ from protocol.jsjson import js_order
 from protocol.json_schema.errors import ValidationStopped
 from protocol.json_schema.js_values import PROTO
 from protocol.json_schema.nodes import Node, Run, Verdict
-from protocol.json_schema.outcome import Fault, Outcome, aborts, unrecognized
-from protocol.json_schema.steps import Steps, run_steps
+from protocol.json_schema.outcome import Fault, Outcome, aborts, put_into_words, unrecognized
+from protocol.steps import Steps, run_steps
 
 _NO_MATCH: Final = Fault("invalid_union", "Invalid input")
 _TWO_MATCHES: Final = Fault("invalid_union", "Invalid input: more than one option matched")
@@ -54,7 +54,11 @@ def _only_candidate(value: Any, failed: list[Outcome]) -> Outcome:
     if len(failed) == 1:
         return failed[0]
     candidates = [outcome for outcome in failed if not outcome.is_aborted()]
-    return candidates[0] if len(candidates) == 1 else Outcome(value, [_NO_MATCH])
+    if len(candidates) == 1:
+        return candidates[0]
+    for outcome in failed:
+        put_into_words(outcome.faults)
+    return Outcome(value, [_NO_MATCH])
 
 
 class OneOfNode(Node):
@@ -86,7 +90,12 @@ def _exactly_one(value: Any, verdicts: list[Verdict]) -> Verdict:
     fitting = [verdict for verdict in verdicts if verdict is None or not verdict.faults]
     if len(fitting) == 1:
         return fitting[0]
-    return Outcome(value, [_TWO_MATCHES if fitting else _NO_MATCH])
+    if fitting:
+        return Outcome(value, [_TWO_MATCHES])
+    for verdict in verdicts:
+        if verdict is not None:
+            put_into_words(verdict.faults)
+    return Outcome(value, [_NO_MATCH])
 
 
 class AllOfNode(Node):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from protocol.js_regex import JsRegex, RegexInvalid
+from protocol.js_regex import JsRegex, RegexInvalid, js_regex
 from protocol.jsjson import is_index_key, js_order
 from protocol.json_schema.arrays import ArrayNode, TupleNode
 from protocol.json_schema.checks import length_bounds, number_of
@@ -19,7 +19,7 @@ from protocol.json_schema.combine import AllOfNode, OneOfNode, UnionNode
 from protocol.json_schema.errors import SchemaUnsupported
 from protocol.json_schema.formats import FORMATS
 from protocol.json_schema.guards import ArrayGuard, ObjectGuard
-from protocol.json_schema.js_values import ABSENT, INHERITED, PROTO, to_string, truthy
+from protocol.json_schema.js_values import ABSENT, INHERITED, PROTO, NoPrimitive, to_string, truthy, type_name
 from protocol.json_schema.nodes import AnyNode, DefaultNode, NeverNode, Node, RefNode
 from protocol.json_schema.objects import ClosedNode, Member, ObjectNode, PatternNode
 from protocol.json_schema.scalars import (
@@ -30,7 +30,7 @@ from protocol.json_schema.scalars import (
     StringNode,
     ValuesNode,
 )
-from protocol.json_schema.steps import NestingError, Steps, run_steps
+from protocol.steps import NestingError, Steps, run_steps
 from protocol.utf16 import utf16_length
 
 _REFUSED: Final = (
@@ -85,7 +85,7 @@ class Converter:
         if isinstance(schema, list):
             return _ANY
         if not isinstance(schema, dict):
-            raise SchemaUnsupported(f"a schema is an object, true or false, not {to_string(schema)[:60]}")
+            raise SchemaUnsupported(f"a schema is an object, true or false, not {type_name(schema)}")
         base: Node = yield self._base(schema, schema.get("type", ABSENT))
         narrows = truthy(schema.get("type")) or "enum" in schema or "const" in schema
         parts = [base]
@@ -104,6 +104,9 @@ class Converter:
             for branch in branches:
                 parts.append((yield self.schema(branch)))
         node = parts[0] if len(parts) == 1 else AllOfNode(parts)
+        if schema.get("readOnly") is True and isinstance(node, NeverNode):
+            # As additionalProperties, a schema that accepts nothing closes the object, but not a wrapped one.
+            node = AllOfNode([node])
         if "default" in schema:
             node = DefaultNode(node, schema["default"])
         return node
@@ -142,7 +145,8 @@ class Converter:
             return BooleanNode()
         if kind == "null":
             return NullNode()
-        raise SchemaUnsupported(f"the type {to_string(kind)[:60]} is not supported")
+        named = repr(kind[:60]) if isinstance(kind, str) else type_name(kind)
+        raise SchemaUnsupported(f"the type {named} is not supported")
 
     def _types(self, schema: dict[str, Any], kinds: list[Any]) -> Steps[Node]:
         by_kind: dict[str, Node] = {}
@@ -202,6 +206,8 @@ class Converter:
         node: Node
         if truthy(schema.get("patternProperties")):
             node = yield from self._patterned(schema["patternProperties"], members, closed=closed)
+        elif isinstance(additional, NeverNode):
+            node = ObjectNode(members, additional=None, closed=True)
         else:
             node = ObjectNode(members, additional=additional, closed=closed)
         keys: Node | None = None
@@ -328,10 +334,14 @@ def _values_of(value: Any) -> list[Any]:
 def _string(schema: dict[str, Any]) -> Node:
     name = schema.get("format")
     pattern = schema.get("pattern")
+    try:
+        pattern = to_string(pattern) if truthy(pattern) else None
+    except NoPrimitive:
+        raise SchemaUnsupported("pattern must be a text") from None
     return StringNode(
         FORMATS.get(name) if isinstance(name, str) else None,
         length_bounds(schema, "minLength", "maxLength"),
-        _regex(to_string(pattern)) if truthy(pattern) else None,
+        None if pattern is None else _regex(pattern),
     )
 
 
@@ -355,6 +365,6 @@ def _number(schema: dict[str, Any], *, integer: bool) -> Node:
 
 def _regex(pattern: str) -> JsRegex:
     try:
-        return JsRegex(pattern)
+        return js_regex(pattern)
     except RegexInvalid as error:
         raise SchemaUnsupported(f"the pattern {pattern[:60]!r} is no regular expression: {error}") from None

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 import ada_url
+import regress
 
-from protocol.js_regex import JsRegex
 from protocol.jsjson import JsonError, loads
 from protocol.json_schema.js_values import JS_WHITESPACE, truthy
 
@@ -126,13 +126,14 @@ def _is_iban(text: str) -> bool:
     return int("".join(str(int(char, 36)) for char in text[4:] + text[:4])) % 97 == 1
 
 
-# One class with an anchor that has to occur, as the peer has it: digits and joiners alone are no emoji.
-_EMOJI: Final = JsRegex(r"^[\p{Extended_Pictographic}\p{Emoji_Component}]+$", "u")
-_EMOJI_ANCHOR: Final = JsRegex(r"[\p{Extended_Pictographic}\p{Regional_Indicator}\u20E3]", "u")
+# One class and an anchor that has to occur, as the peer has it: digits and joiners alone are no emoji.
+_EMOJI: Final = regress.Regex(r"^[\p{Extended_Pictographic}\p{Emoji_Component}]+$", "u")
+_EMOJI_ANCHOR: Final = regress.Regex(r"[\p{Extended_Pictographic}\p{Regional_Indicator}\u20E3]", "u")
 
 
 def _is_emoji(text: str) -> bool:
-    return _EMOJI.test(text) and _EMOJI_ANCHOR.test(text)
+    sound = _SURROGATE.sub("\ufffd", text)
+    return _EMOJI.find(sound) is not None and _EMOJI_ANCHOR.find(sound) is not None
 
 
 _HOUR: Final = r"(?:[01]\d|2[0-3])"

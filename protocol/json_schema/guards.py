@@ -10,8 +10,8 @@ from typing import Any
 from protocol.jsjson import stringify_number
 from protocol.json_schema.js_values import to_string
 from protocol.json_schema.nodes import PASSES_ABSENCE, Node, Run, Verdict
-from protocol.json_schema.outcome import Fault, Outcome
-from protocol.json_schema.steps import Steps, run_steps
+from protocol.json_schema.outcome import Fault, Outcome, put_into_words
+from protocol.steps import Steps, run_steps
 
 
 class ObjectGuard(Node):
@@ -41,6 +41,7 @@ class ObjectGuard(Node):
                 for key in value:
                     verdict: Verdict = keys.test(key) if keys.leaf else (yield keys.steps(key, run))
                     if verdict is not None and verdict.faults:
+                        put_into_words(verdict.faults)
                         faults.append(_key_fault(key))
             if faults:
                 return Outcome(value, faults, aborted=True)

@@ -90,8 +90,12 @@ def type_name(value: object) -> str:
     return "undefined" if value is ABSENT else "function"
 
 
+class NoPrimitive(ValueError):
+    """JavaScript makes no text and no number of an object that has a member `toString`."""
+
+
 def to_string(value: Any) -> str:
-    """`String(value)`. Nested arrays come out flat, as `join` makes them."""
+    """`String(value)`. Nested arrays come out flat, as `join` makes them. Raises `NoPrimitive`."""
     if not isinstance(value, list):
         return _scalar_to_string(value)
     parts: list[str] = []
@@ -118,6 +122,8 @@ def _scalar_to_string(value: Any) -> str:
         if math.isinf(value):
             return "Infinity" if value > 0 else "-Infinity"
         return stringify_number(value)
+    if isinstance(value, dict) and "toString" in value:
+        raise NoPrimitive
     return "[object Object]"
 
 
@@ -127,7 +133,7 @@ _BASES: Final = {"x": 16, "o": 8, "b": 2}
 
 
 def to_number(value: Any) -> float:
-    """`Number(value)`."""
+    """`Number(value)`. Raises `NoPrimitive`."""
     if value is None or value is False:
         return 0.0
     if value is True:

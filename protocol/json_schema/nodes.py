@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from protocol.json_schema.js_values import ABSENT
 from protocol.json_schema.outcome import Outcome, wrong_type
-from protocol.json_schema.steps import Steps
+from protocol.steps import Steps
 
 PASSES_ABSENCE: Final = 1
 """The node takes care of an absent value itself, so no `expected nonoptional` is reported."""

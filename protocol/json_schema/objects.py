@@ -9,7 +9,7 @@ from protocol.jsjson import js_order
 from protocol.json_schema.js_values import ABSENT, INHERITED, PROTO, Inherited
 from protocol.json_schema.nodes import FILLS_ABSENCE, Node, Run, Verdict
 from protocol.json_schema.outcome import Fault, Outcome, aborts, unrecognized, wrong_type
-from protocol.json_schema.steps import Steps
+from protocol.steps import Steps
 
 
 class Member(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from protocol.json_schema.js_values import type_name
+from protocol.json_schema.js_values import NoPrimitive, type_name
 
 Path: TypeAlias = "tuple[str | int, Path] | None"
 """Keys from the outermost in, each linked to the rest."""
@@ -35,7 +35,7 @@ class Fault:
     def __init__(
         self,
         code: str,
-        message: str,
+        message: str | None,
         *,
         goes_on: bool | None = None,
         path: Path = None,
@@ -44,6 +44,7 @@ class Fault:
     ) -> None:
         self.code = code
         self.message = message
+        """None where JavaScript fails to put it into words: an object with a member `toString` is listed."""
         self.goes_on = goes_on
         self.path = path
         self.keys = keys
@@ -62,6 +63,9 @@ class Fault:
         )
 
     def issue(self) -> Issue:
+        """The issue for the caller. Raises `NoPrimitive` where it has no message."""
+        if self.message is None:
+            raise NoPrimitive
         path: list[str | int] = []
         rest = self.path
         while rest is not None:
@@ -82,6 +86,13 @@ class Outcome:
 
     def is_aborted(self) -> bool:
         return self.aborted or aborts(self.faults)
+
+
+def put_into_words(faults: Iterable[Fault]) -> None:
+    """What the peer does with the issues of a refused option or key although it never shows them."""
+    for fault in faults:
+        if fault.message is None:
+            raise NoPrimitive
 
 
 def aborts(faults: Iterable[Fault]) -> bool:

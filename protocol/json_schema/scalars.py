@@ -9,7 +9,7 @@ from protocol.js_regex import JsRegex
 from protocol.jsjson import stringify_number
 from protocol.json_schema.checks import LengthBound
 from protocol.json_schema.formats import Format
-from protocol.json_schema.js_values import float_safe_remainder, is_number, to_string
+from protocol.json_schema.js_values import NoPrimitive, float_safe_remainder, is_number, to_string
 from protocol.json_schema.nodes import Node, Verdict
 from protocol.json_schema.outcome import Fault, Outcome, wrong_type
 
@@ -155,13 +155,7 @@ class ValuesNode(Node):
             for value in values
             if value is None or isinstance(value, bool | int | float)
         )
-        shown = [f'"{value}"' if isinstance(value, str) else to_string(value) for value in values]
-        message = (
-            f"Invalid input: expected {shown[0]}"
-            if len(shown) == 1
-            else f"Invalid option: expected one of {'|'.join(shown)}"
-        )
-        self._fault = Fault("invalid_value", message)
+        self._fault = _values_fault(values)
 
     def test(self, value: Any) -> Verdict:
         if type(value) is str:
@@ -173,3 +167,14 @@ class ValuesNode(Node):
         ) in self._others:
             return None
         return Outcome(value, [self._fault])
+
+
+def _values_fault(values: list[Any]) -> Fault:
+    """The issue that names the values."""
+    try:
+        shown = [f'"{value}"' if isinstance(value, str) else to_string(value) for value in values]
+    except NoPrimitive:
+        return Fault("invalid_value", None)
+    if len(shown) == 1:
+        return Fault("invalid_value", f"Invalid input: expected {shown[0]}")
+    return Fault("invalid_value", f"Invalid option: expected one of {'|'.join(shown)}")

@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from protocol.js_regex import RegexTooCostly
 from protocol.json_schema.convert import convert
 from protocol.json_schema.errors import SchemaUnsupported, ValidationStopped
-from protocol.json_schema.js_values import Absent, Inherited
+from protocol.json_schema.js_values import Absent, Inherited, NoPrimitive
 from protocol.json_schema.nodes import Node, Run
 from protocol.json_schema.outcome import Issue
-from protocol.json_schema.steps import NestingError, Steps, run_steps
+from protocol.steps import NestingError, Steps, run_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,19 @@ class Schema:
         run = Run()
         try:
             verdict = node.test(value) if node.leaf else run_steps(node.steps(value, run))
+            if verdict is None:
+                return Valid(value)
+            if verdict.faults:
+                return Invalid([fault.issue() for fault in verdict.faults])
+            return Valid(run_steps(_finished(verdict.value)) if run.unfinished else verdict.value)
         except NestingError:
             raise ValidationStopped("the schema refers to itself without end") from None
-        if verdict is None:
-            return Valid(value)
-        if verdict.faults:
-            return Invalid([fault.issue() for fault in verdict.faults])
-        return Valid(run_steps(_finished(verdict.value)) if run.unfinished else verdict.value)
+        except RegexTooCostly as error:
+            raise ValidationStopped(str(error)) from None
+        except NoPrimitive:
+            raise ValidationStopped(
+                "an object with a member toString stands where JavaScript needs a text"
+            ) from None
 
 
 def compile_schema(schema: Any) -> Schema:

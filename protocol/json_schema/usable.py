@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from protocol.js_regex import JsRegex, RegexInvalid
+from protocol.js_regex import RegexInvalid, js_regex
+from protocol.json_schema.js_values import INHERITED, PROTO
 
 _OLD_DRAFTS: Final = frozenset(
     {"http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#"}
@@ -100,7 +101,10 @@ class _Check:
         definitions = self.root.get("$defs")
         if not _truthy(definitions):
             definitions = self.root.get("definitions")
-        target = definitions.get(name) if isinstance(definitions, dict) else None
+        if isinstance(definitions, dict) and name in definitions:
+            target = definitions[name]
+        else:
+            target = name in INHERITED or name == PROTO
         if not _truthy(target):
             raise _Unusable
         self.left.append(target)
@@ -163,6 +167,6 @@ def _compiles(pattern: Any) -> None:
     if not isinstance(pattern, str):
         return
     try:
-        JsRegex(pattern)
+        js_regex(pattern)
     except RegexInvalid:
         raise _Unusable from None
