@@ -59,6 +59,7 @@ def test_each_banned_thing_is_found(source: str) -> None:
         "a = {1}\nb = 1 in a\nc = sorted(a)\nlen(a | {2})",
         "a = {1: 2}\nfor x in a: ...",
         "b = {x for x in {1, 2}}",
+        "for x in {1, 2}:  # in any order: only counted\n    n += 1",
         "a = [1]\na.pop()",
         "def f():\n    a = {1}\n\ndef g(a):\n    return list(a)",
     ],
