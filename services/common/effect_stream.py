@@ -139,12 +139,16 @@ class EffectStreams(Generic[ReplyT]):
         tasks = [run.task for run in self._runs if run.task is not None]
         for run in list(self._runs):
             run.abort.set(SHUTDOWN)
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=grace_s)
+        if not tasks:
+            return
+        try:
+            await asyncio.wait(tasks, timeout=grace_s)
+        finally:
+            left = [task for task in tasks if not task.done()]
             for task in left:
                 task.cancel()
-            if left:
-                await asyncio.wait(left, timeout=grace_s)
+        if left:
+            await asyncio.wait(left, timeout=grace_s)
 
     async def serve(self, context: Any, prepare: Callable[[Any], Prepared[ReplyT]]) -> None:
         """Serves one stream: call it from a coroutine handler. `prepare` may raise Refused."""

@@ -20,6 +20,7 @@ from services.common.logs import error_text, get_logger
 from services.common.metadata import NOT_STARTED
 
 FAULT_TEXT: Final = "The service failed on this call; its log says why."
+UNIMPLEMENTED_TEXT: Final = "This service does not have this rpc."
 
 
 class Refused(Exception):
@@ -63,6 +64,9 @@ async def answer_exception(context: Any, method: str, error: BaseException) -> N
         raise error
     if isinstance(error, Refused):
         await abort(context, error)
+    if isinstance(error, NotImplementedError) and context.code() is grpc.StatusCode.UNIMPLEMENTED:
+        # The generated base class: the rpc exists in the contract and not in this service.
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, UNIMPLEMENTED_TEXT)
     where = traceback.extract_tb(error.__traceback__)[-1:]
     get_logger().error(
         "rpc_failed",
