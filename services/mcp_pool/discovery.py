@@ -93,6 +93,9 @@ class Discovery:
             "manifestHash": manifest_hash,
             "mcpTools": records,
         }
+        get_logger().info(
+            "mcp_discovered", sessionId=session.session_id, servers=len(openings), tools=len(records)
+        )
         return Discovered(dumps(snapshot, plain=plain), dumps(diagnostics))
 
     async def reconnect(

@@ -319,4 +319,5 @@ async def _until_done(task: asyncio.Task[Any], abort: Abort) -> None:
         await over
     finally:
         task.remove_done_callback(done)
-        over.cancel()
+        if not over.cancel() and not over.cancelled():
+            over.exception()  # a cancel that came at the same moment as ours
