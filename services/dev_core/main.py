@@ -54,6 +54,8 @@ async def run(
             core.scheduler,
             tokens=(settings.harness_token,),
             hosts=HostCheck(settings.harness_hosts),
+            ping_ms=settings.ping_ms,
+            silence_ms=settings.silence_ms,
         )
         await core.scheduler.start()
         await requests.poster.start()
@@ -82,7 +84,7 @@ def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests]:
     )
     scheduler = Scheduler(
         store,
-        LeaseTimes(settings.lease_ms, settings.deadline_ms),
+        LeaseTimes(settings.lease_ms, settings.deadline_ms, settings.abort_grace_ms),
         model_recovers=settings.model_recovers,
         make_run=requests.make_run,
     )

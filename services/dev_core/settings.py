@@ -13,6 +13,11 @@ from services.dev_core.hosts import is_loopback
 from services.dev_core.store.database import MEMORY
 
 SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN", "NYLORUN_HARNESS_TOKEN")
+PING_MS: Final = 30_000
+SILENCE_MS: Final = 90_000
+"""A harness that nothing was heard of for so long is dropped (harness-api 1.4)."""
+ABORT_GRACE_MS: Final = 30_000
+"""How long a run may take to end after any abort, before core gives it up (harness-api 8.5)."""
 _DAY_MS: Final = 24 * 3_600_000
 _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\[\]:\s]+):([0-9]{1,5})")
 
@@ -32,7 +37,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One development core. Times are milliseconds; `database` is a path or `:memory:`."""
+    """One development core. Times are milliseconds; `database` is a path or `:memory:`.
+
+    `ping_ms`, `silence_ms` and `abort_grace_ms` are the protocol's own times and not to be set from outside.
+    """
 
     http: Address
     harness: Address
@@ -49,6 +57,9 @@ class Settings:
     model_recovers: bool = True
     fixture_model: bool = False
     log_level: str = "info"
+    ping_ms: int = PING_MS
+    silence_ms: int = SILENCE_MS
+    abort_grace_ms: int = ABORT_GRACE_MS
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:

@@ -54,8 +54,11 @@ class ActionPoster:
 
     async def start(self) -> None:
         """Settles what an earlier process left: Actions that were sent are uncertain, new ones are posted."""
+        # The slots bound what is in flight; an Action that is marked sent must not queue once more.
         self._client = aiohttp.ClientSession(
-            timeout=self._timeout, auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar()
+            timeout=self._timeout,
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
         )
         for session_id, effect_id in await self._store.write(partial(lose_sent, now_ms=now_ms())):
             self.post(session_id, effect_id)

@@ -17,8 +17,6 @@ from services.dev_core.harness.channel import Channel, Handler
 if TYPE_CHECKING:
     from services.dev_core.harness.run import Run
 
-PING_MS: Final = 30_000
-SILENCE_MS: Final = 90_000
 MAX_REASON_BYTES: Final = 120
 MAX_UNSENT_CHARS: Final = 256 * 1024 * 1024
 """Text queued for a harness that does not read; more drops the connection."""
@@ -50,8 +48,8 @@ class Connection:
         socket: HarnessSocket,
         handle: Handler,
         *,
-        ping_ms: int = PING_MS,
-        silence_ms: int = SILENCE_MS,
+        ping_ms: int,
+        silence_ms: int,
     ) -> None:
         self.owner: Final = new_id("conn")
         self.said_hello = False

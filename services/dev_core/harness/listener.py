@@ -16,7 +16,7 @@ from websockets.http11 import Request, Response
 
 from services.common.logs import get_logger
 from services.dev_core.harness.channel import Serving
-from services.dev_core.harness.connection import PING_MS, SILENCE_MS, Connection, HarnessSocket
+from services.dev_core.harness.connection import Connection, HarnessSocket
 from services.dev_core.harness.requests import HarnessRequests
 from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.hosts import HostCheck
@@ -40,8 +40,8 @@ class HarnessListener:
         *,
         tokens: Iterable[str],
         hosts: HostCheck,
-        ping_ms: int = PING_MS,
-        silence_ms: int = SILENCE_MS,
+        ping_ms: int,
+        silence_ms: int,
     ) -> None:
         self._requests = requests
         self._scheduler = scheduler

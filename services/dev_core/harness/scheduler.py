@@ -26,8 +26,6 @@ from services.dev_core.turns import lease, settle
 from services.dev_core.turns.lease import Taken
 from services.dev_core.turns.settle import Abort, AbortKind
 
-ABORT_GRACE_S: Final = 30.0
-"""How long a run may take to end after any abort, before core gives it up."""
 STORE_RETRY_S: Final = 1.0
 """After the database refused to take a lease."""
 CANCELLED: Final = "Turn cancelled"
@@ -38,11 +36,11 @@ LOST: Final = "Ownership lost"
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Milliseconds: length of a lease, deadline of an advance."""
+    """Milliseconds: length of a lease, deadline of an advance, what a run may take to end after an abort."""
 
     lease_ms: int
     deadline_ms: int
-    abort_grace_ms: int = int(ABORT_GRACE_S * 1000)
+    abort_grace_ms: int
 
     @property
     def renew_every_ms(self) -> int:

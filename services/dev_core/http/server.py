@@ -31,12 +31,14 @@ class HttpServer:
         app.add_routes([web.get("/health", self._health), web.get("/openapi.json", self._openapi)])
         Routes(core).add_to(app)
         Page(core).add_to(app)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listens; returns the port that was bound. Raises OSError."""
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, shutdown_timeout=_SHUTDOWN_S)
+        site = web.TCPSite(self._runner, host, port)
         await site.start()
         bound = int(self._runner.addresses[0][1])
         self._hosts.add_loopback(bound)
