@@ -1,0 +1,1 @@
+"""The bubblewrap driver: real commands in namespaces of their own (sandbox-manager 16.3)."""

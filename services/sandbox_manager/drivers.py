@@ -1,0 +1,86 @@
+"""Which drivers stand behind the backend `virtual` (sandbox-manager 16.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from services.sandbox_manager.bwrap.binary import find_bwrap
+from services.sandbox_manager.bwrap.driver import BwrapBackend
+from services.sandbox_manager.contract import Backend, BackendError, Handle, Probe
+from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.emulated.driver import EmulatedBackend
+from services.sandbox_manager.specs import BackendSpec
+
+DriverName = Literal["auto", "bwrap", "emulated"]
+DRIVERS: Final = ("auto", "bwrap", "emulated")
+
+
+def workspaces_identity(uid: int) -> Identity | None:
+    """The user that owns workspaces when this process is root; None when it isn't."""
+    return Identity(uid, uid) if os.geteuid() == 0 else None
+
+
+def make_backend(driver: DriverName, root: Path, uid: int) -> Backend:
+    """The backend of a driver; `auto` takes bubblewrap where it works, else the emulated shell."""
+    identity = workspaces_identity(uid)
+    bwrap = BwrapBackend(root, find_bwrap(), identity)
+    emulated = EmulatedBackend(root, identity)
+    match driver:
+        case "bwrap":
+            return bwrap
+        case "emulated":
+            return emulated
+        case "auto":
+            return FirstUsable((bwrap, emulated))
+
+
+class FirstUsable:
+    """The first of several drivers of one backend whose probe succeeds; chosen once, by `probe`."""
+
+    name: Final = "virtual"
+    isolation: Final[Literal["process"]] = "process"
+
+    def __init__(self, drivers: Sequence[Backend]) -> None:
+        self._drivers = tuple(drivers)
+        self._chosen: Backend | None = None
+
+    async def probe(self) -> Probe:
+        """Probes the drivers in order; the reason names those that were passed over."""
+        passed: list[str] = []
+        for driver in self._drivers:
+            found = await driver.probe()
+            if found.available:
+                self._chosen = driver
+                reason = "; ".join([part for part in (found.reason, *passed) if part is not None])
+                return Probe(self.name, True, self.isolation, reason or None, found.version)
+            passed.append(found.reason or "a driver can't be used")
+        return Probe(self.name, False, self.isolation, "; ".join(passed))
+
+    def unmet(self, spec: BackendSpec) -> str | None:
+        """See Backend."""
+        return self._driver().unmet(spec)
+
+    async def open(self, spec: BackendSpec) -> Handle:
+        """See Backend."""
+        return await self._driver().open(spec)
+
+    async def remove(self, key: str) -> None:
+        """See Backend."""
+        await self._driver().remove(key)
+
+    async def list(self, prefix: str) -> Sequence[str]:
+        """See Backend."""
+        return await self._driver().list(prefix)
+
+    async def close(self) -> None:
+        """See Backend."""
+        for driver in self._drivers:
+            await driver.close()
+
+    def _driver(self) -> Backend:
+        if self._chosen is None:
+            raise BackendError("No driver was chosen.")
+        return self._chosen

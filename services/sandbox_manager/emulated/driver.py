@@ -1,0 +1,112 @@
+"""The emulated driver: backend `virtual`, isolation `process` (sandbox-manager 13 and 16.1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from services.sandbox_manager.contract import BackendError, ExecResult, GrepQuery, Output, Probe, output_of
+from services.sandbox_manager.disk.handle import DiskHandle
+from services.sandbox_manager.disk.identity import Identity, file_pool
+from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.emulated.pool import ChildPool
+from services.sandbox_manager.signals import Signal
+from services.sandbox_manager.specs import BackendSpec
+from services.sandbox_manager.text import encode
+from services.sandbox_manager.tools.glob import FILES_SEARCHED
+
+NOTE: Final = (
+    "emulated shell: commands are re-implemented in Python, no program of a system runs, "
+    "no network, also where a spec allows hosts"
+)
+SUFFIXES_UNMET: Final = "the emulated shell can't allow hosts by suffix (*.example.com)."
+
+
+class EmulatedBackend:
+    """Workspaces whose commands run in a shell written in Python."""
+
+    name: Final = "virtual"
+    isolation: Final[Literal["process"]] = "process"
+
+    def __init__(self, root: Path, identity: Identity | None) -> None:
+        self._layout = Layout(root, identity)
+        self._pool = file_pool(identity)
+        self.children = ChildPool(root, identity)
+
+    async def probe(self) -> Probe:
+        """Starts a child and runs a trivial command. See Backend."""
+        problem = openat2_problem()
+        try:
+            if problem is not None:
+                raise BackendError(problem)
+            await asyncio.to_thread(self._layout.purge)
+            await self.children.warm()
+        except BackendError as error:
+            return Probe(self.name, False, self.isolation, f"the emulated shell can't be used: {error}")
+        return Probe(self.name, True, self.isolation, NOTE, f"just-bash {metadata.version('just-bash')}")
+
+    def unmet(self, spec: BackendSpec) -> str | None:
+        """See Backend."""
+        return SUFFIXES_UNMET if spec.network.suffixes else None
+
+    async def open(self, spec: BackendSpec) -> EmulatedHandle:
+        """Makes the folders. See Backend."""
+        place = await asyncio.to_thread(self._layout.open, spec.key)
+        return EmulatedHandle(self.children, place, self._layout, self._pool)
+
+    async def remove(self, key: str) -> None:
+        """See Backend."""
+        await asyncio.to_thread(self._layout.remove, key)
+
+    async def list(self, prefix: str) -> Sequence[str]:
+        """See Backend."""
+        return await asyncio.to_thread(self._layout.keys, prefix)
+
+    async def close(self) -> None:
+        """See Backend."""
+        self._pool.shutdown(wait=False)
+        await self.children.close()
+
+
+class EmulatedHandle(DiskHandle):
+    """An open workspace; each command has a fresh interpreter."""
+
+    def __init__(self, children: ChildPool, place: Place, layout: Layout, pool: ThreadPoolExecutor) -> None:
+        super().__init__(place, layout, pool)
+        self._children = children
+
+    async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
+        """See Handle."""
+        if "\0" in command:
+            raise BackendError("The command holds a NUL byte.")
+        return await self._do({"do": "shell", "command": command}, timeout_ms, signal)
+
+    async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle: a matcher of ours that prints what GNU grep 3.8 prints, files in byte order."""
+        request = {
+            "do": "grep",
+            "pattern": query.pattern,
+            "path": query.path,
+            "include": query.include,
+            "ignoreCase": query.ignore_case,
+            "lines": query.lines,
+        }
+        return output_of(await self._do(request, timeout_ms, signal))
+
+    async def find(self, root: str, command: str, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle: files in byte order."""
+        del command
+        request = {"do": "find", "root": root, "most": FILES_SEARCHED}
+        return output_of(await self._do(request, timeout_ms, signal))
+
+    async def _do(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
+        clean = {
+            name: encode(value).decode() if isinstance(value, str) else value
+            for name, value in request.items()
+        }
+        return await self._children.run({**clean, "key": self.place.key}, timeout_ms, signal)

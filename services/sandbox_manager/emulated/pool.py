@@ -1,0 +1,304 @@
+"""The children of the emulated driver: at most four, any workspace in any of them, killed when they must be.
+
+A child outlives its commands, because starting one takes most of a second. One is always ready or on its
+way, so that a kill costs nobody a wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal as signals
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from services.common.logs import get_logger
+from services.sandbox_manager.contract import BackendError, ExecResult
+from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.emulated import wire
+from services.sandbox_manager.signals import Signal
+from services.sandbox_manager.text import decode
+
+MOST_CHILDREN: Final = 4
+START_LIMIT_S: Final = 60.0
+"""For the interpreter and the library to be loaded, on a machine that has much else to do."""
+STREAM_BYTES: Final = 4 * 1024 * 1024
+"""Kept of each stream; the rest is counted and dropped."""
+READ_BYTES: Final = 256 * 1024
+RESIDENT_BYTES: Final = 256 * 1024 * 1024
+"""A child that keeps more than this after a command is replaced."""
+TIMED_OUT: Final = 124
+ABORTED: Final = 130
+_MODULE: Final = "services.sandbox_manager.emulated.child"
+_ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+
+
+class ChildPool:
+    """Children over one root. Every child is either idle or has one command."""
+
+    def __init__(self, root: Path, identity: Identity | None, most: int = MOST_CHILDREN) -> None:
+        self._root = root
+        self._identity = identity
+        self._free = asyncio.Semaphore(most)
+        self._most = most
+        self._idle: list[_Child] = []
+        self._all: set[_Child] = set()
+        self._starting: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def warm(self) -> None:
+        """Starts a child if there is none. Raises BackendError."""
+        if not self._all:
+            self._idle.append(await self._start())
+
+    async def run(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
+        """Has a child do something; kills it at the time limit or the abort. Raises BackendError.
+
+        What was written before a kill is in the result. The time limit counts from when a child is free.
+        """
+        if signal.aborted:
+            return ExecResult(ABORTED, "", "", killed=True)
+        async with self._free:
+            child = await self._take()
+            self._prepare_another()
+            forget = signal.listen(lambda: child.kill(ABORTED))
+            timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, child.kill, TIMED_OUT)
+            try:
+                return await child.run(request)
+            finally:
+                timer.cancel()
+                forget()
+                self._give_back(child)
+
+    async def close(self) -> None:
+        """Kills every child."""
+        self._closed = True
+        for task in list(self._starting):
+            task.cancel()
+        if self._starting:
+            await asyncio.wait(self._starting)
+        for child in list(self._all):
+            child.kill(ABORTED)
+            await child.wait()
+            child.close()
+        self._all.clear()
+        self._idle.clear()
+
+    async def _take(self) -> _Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.alive:
+                return child
+            self._forget(child)
+        if self._starting:
+            # One is on its way: it comes sooner than a new one would.
+            await asyncio.wait(self._starting, return_when=asyncio.FIRST_COMPLETED)
+            if self._idle:
+                return self._idle.pop()
+        return await self._start()
+
+    def _give_back(self, child: _Child) -> None:
+        if child.alive and not child.busy and child.resident() <= RESIDENT_BYTES:
+            self._idle.append(child)
+            return
+        child.kill(ABORTED)
+        self._forget(child)
+        self._prepare_another()
+
+    def _forget(self, child: _Child) -> None:
+        self._all.discard(child)
+        child.close()
+
+    def _prepare_another(self) -> None:
+        if self._closed or self._idle or self._starting or len(self._all) >= self._most:
+            return
+        task = asyncio.get_running_loop().create_task(self._start_idle())
+        self._starting.add(task)
+        task.add_done_callback(self._starting.discard)
+
+    async def _start_idle(self) -> None:
+        try:
+            self._idle.append(await self._start())
+        except BackendError as error:
+            get_logger().warning("sandbox_child_not_started", error=str(error))
+
+    async def _start(self) -> _Child:
+        child = _Child(self._root, self._identity)
+        self._all.add(child)
+        try:
+            async with asyncio.timeout(START_LIMIT_S):
+                await child.ready()
+        except TimeoutError:
+            child.kill(ABORTED)
+            self._forget(child)
+            raise BackendError("The emulated shell did not start in time.") from None
+        except BaseException:
+            child.kill(ABORTED)
+            self._forget(child)
+            raise
+        return child
+
+
+class _Stream:
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        room = STREAM_BYTES - len(self.kept)
+        self.kept += data[:room]
+        self.dropped += max(len(data) - room, 0)
+
+
+class _Child:
+    """One child process."""
+
+    def __init__(self, root: Path, identity: Identity | None) -> None:
+        self._process = _spawn(root, identity or Identity(os.getuid(), os.getgid()))
+        self._loop = asyncio.get_running_loop()
+        self._messages = wire.Reader()
+        self._unsent = bytearray()
+        self._end: asyncio.Future[int | None] = self._loop.create_future()
+        self._started = asyncio.Event()
+        self._exited = asyncio.Event()
+        self._killed: int | None = None
+        self._open = True
+        self.busy = True
+        self.alive = True
+        self._stdout, self._stderr = _Stream(), _Stream()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
+        self._loop.add_reader(self._output, self._readable)
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    async def ready(self) -> None:
+        """Waits until it can take a request. Raises BackendError."""
+        await self._started.wait()
+        if not self.alive:
+            raise BackendError("The emulated shell ended while it was started.")
+        self.busy = False
+
+    async def run(self, request: Mapping[str, Any]) -> ExecResult:
+        """Has it do one thing. Raises BackendError when it ended without being told to."""
+        self.busy = True
+        self._stdout, self._stderr = _Stream(), _Stream()
+        self._end = self._loop.create_future()
+        self._unsent += wire.document(wire.REQUEST, request)
+        self._writable()
+        code = await self._end
+        if code is None and self._killed is None:
+            raise BackendError("The emulated shell ended in the middle of a command.")
+        killed = self._killed if code is None else None
+        self.busy = code is None
+        return ExecResult(
+            exit_code=code if code is not None else killed or 0,
+            stdout=decode(bytes(self._stdout.kept)),
+            stderr=decode(bytes(self._stderr.kept)),
+            killed=killed is not None,
+            timed_out=killed == TIMED_OUT,
+            stdout_dropped=self._stdout.dropped,
+            stderr_dropped=self._stderr.dropped,
+        )
+
+    def kill(self, exit_code: int) -> None:
+        """Ends the process and all that it started; the first reason stays."""
+        if not self.alive or self._exited.is_set():
+            return
+        if self._killed is None:
+            self._killed = exit_code
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signals.SIGKILL)
+
+    async def wait(self) -> None:
+        """Waits until the process has ended."""
+        await self._exited.wait()
+
+    def close(self) -> None:
+        """Gives the pipes back. The process is reaped when it ends."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.remove_reader(self._output)
+        self._loop.remove_writer(self._input)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def resident(self) -> int:
+        """Bytes of memory that it holds; 0 when that can't be told."""
+        try:
+            with open(f"/proc/{self._process.pid}/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(self._output, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._ended()
+            return
+        for kind, content in self._messages.feed(data):
+            if kind == wire.STDOUT:
+                self._stdout.add(content)
+            elif kind == wire.STDERR:
+                self._stderr.add(content)
+            elif kind == wire.END and not self._end.done():
+                self._end.set_result(int(json.loads(content)["exitCode"]))
+            elif kind == wire.READY:
+                self._started.set()
+
+    def _writable(self) -> None:
+        try:
+            written = os.write(self._input, self._unsent)
+        except BlockingIOError:
+            written = 0
+        except OSError:
+            # It is gone; the end of its output says so.
+            self._unsent.clear()
+            written = 0
+        del self._unsent[:written]
+        if self._unsent:
+            self._loop.add_writer(self._input, self._writable)
+        else:
+            self._loop.remove_writer(self._input)
+
+    def _ended(self) -> None:
+        self.alive = False
+        self._loop.remove_reader(self._output)
+        self._started.set()
+        if not self._end.done():
+            self._end.set_result(None)
+
+    def _reap(self) -> None:
+        self._process.wait()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._exited.set()
+
+
+def _spawn(root: Path, owner: Identity) -> subprocess.Popen[bytes]:
+    numbers = [str(number) for number in (owner.uid, owner.gid, os.getpid())]
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-m", _MODULE, str(root), *numbers],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_ENVIRONMENT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise BackendError(f"The emulated shell can't be started: {error.strerror}.") from error

@@ -1,0 +1,79 @@
+"""The sandbox-manager process: settings in, manager and server built, served until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from services.common.logs import configure_logging
+from services.common.process import StartFailed, run_process
+from services.common.secrets import forget_secrets, set_not_dumpable
+from services.common.server import serve
+from services.common.telemetry import Telemetry, configure_telemetry
+from services.sandbox_manager.drivers import make_backend
+from services.sandbox_manager.manager import Manager
+from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
+from services.sandbox_manager.root import Root, RootUnusable
+from services.sandbox_manager.service import SandboxManagerService
+from services.sandbox_manager.settings import SECRETS, Settings, SettingsError, read_settings
+
+
+def now_text() -> str:
+    """The time as records have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def make_service(settings: Settings, root: Root, records: RecordStore) -> SandboxManagerService:
+    """The service that the settings describe."""
+    backend = make_backend(settings.driver, root.path, settings.uid)
+    return SandboxManagerService(
+        root,
+        lambda tenant_id, preference: Manager(tenant_id, preference, [backend], records),
+        driver=settings.driver,
+    )
+
+
+async def run(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_ready: Callable[[str], None] | None = None,
+    telemetry: Telemetry | None = None,
+) -> None:
+    """Serves until `stop` is set. Raises StartFailed when it can't listen or its root can't be used."""
+    root = Root(settings.workspaces)
+    try:
+        root.take()
+        records = await load_records(
+            settings.workspaces / FILE_NAME, now_text, lambda: now_text().replace(":", "-")
+        )
+    except (RootUnusable, RecordsUnreadable) as error:
+        root.release()
+        raise StartFailed(f"NYLORUN_HARNESS_ROOT: {error}") from None
+    except OSError as error:
+        root.release()
+        raise StartFailed(f"NYLORUN_HARNESS_ROOT: {root.path} can't be used: {error.strerror}.") from None
+    try:
+        await serve(make_service(settings, root, records), settings.server, stop, on_ready, telemetry)
+    finally:
+        root.release()
+
+
+def main(environ: Mapping[str, str]) -> int:
+    """Runs the process and returns its exit code."""
+    try:
+        settings = read_settings(environ)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    configure_logging("sandbox-manager", settings.server.log_level)
+    set_not_dumpable()
+    telemetry = configure_telemetry(environ, "harness-sandbox")
+    forget_secrets(SECRETS)
+    return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main(os.environ))

@@ -1,0 +1,176 @@
+"""Between the proto's messages and the manager's own values. Nothing here waits or decides."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final
+
+from whippletree.v1 import common_pb2, sandbox_manager_pb2
+
+from protocol.jsjson import JsonError, JsonValue, dumps, loads
+from services.common.calls import WorkKey
+from services.common.errors import invalid
+from services.sandbox_manager.events import SandboxEvent
+from services.sandbox_manager.keys import tenant_problem
+from services.sandbox_manager.manager import BytesRead, Listed, Missing, SessionRef
+from services.sandbox_manager.outcomes import Outcome
+from services.sandbox_manager.records import Record
+from services.sandbox_manager.signals import CANCEL, DEADLINE, OWNERSHIP_LOST, SHUTDOWN
+from services.sandbox_manager.tools import TOOLS
+
+Reply = sandbox_manager_pb2.RunReply
+
+CHUNK_BYTES: Final = 1024 * 1024
+_MAX_ID: Final = 512
+_KINDS: Final = {
+    common_pb2.ABORT_KIND_CANCEL: CANCEL,
+    common_pb2.ABORT_KIND_DEADLINE: DEADLINE,
+    common_pb2.ABORT_KIND_OWNERSHIP_LOST: OWNERSHIP_LOST,
+}
+
+
+def abort_name(kind: int) -> str:
+    """The kind of an abort as signals have it; what isn't known is a shutdown."""
+    return _KINDS.get(kind, SHUTDOWN)  # type: ignore[call-overload,no-any-return]
+
+
+def abort_kind(name: str) -> int:
+    """The other way."""
+    numbers = {text: number for number, text in _KINDS.items()}
+    return numbers.get(name, common_pb2.ABORT_KIND_SHUTDOWN)
+
+
+def check_tenant(tenant: sandbox_manager_pb2.TenantRef) -> None:
+    """Refuses a request whose tenant can't have workspaces. Raises Refused."""
+    problem = tenant_problem(tenant.tenant_id)
+    if problem is not None or len(tenant.tenant_id) > _MAX_ID:
+        raise invalid(problem or "The tenant id is too long.")
+
+
+def check_operation(operation: sandbox_manager_pb2.WorkspaceOperation) -> None:
+    """Refuses an operation that is not valid. Raises Refused."""
+    check_tenant(operation.tenant)
+    workspace = operation.workspace
+    _check_id("workspace.owner_id", workspace.owner_id)
+    if workspace.HasField("sandbox_id"):
+        _check_id("workspace.sandbox_id", workspace.sandbox_id)
+    if operation.HasField("effect"):
+        _check_id("effect.session_id", operation.effect.session_id)
+        _check_id("effect.effect_id", operation.effect.effect_id)
+        if operation.effect.tenant_id != operation.tenant.tenant_id:
+            raise invalid("effect.tenant_id is not the tenant of the request.")
+    match operation.WhichOneof("operation"):
+        case "tool":
+            if operation.tool.tool not in TOOLS:
+                raise invalid(f"tool must be one of {', '.join(TOOLS)}.")
+        case "read_bytes":
+            if operation.read_bytes.max_bytes < 0:
+                raise invalid("read_bytes.max_bytes must not be negative.")
+        case "list_files":
+            if operation.list_files.max_entries < 0:
+                raise invalid("list_files.max_entries must not be negative.")
+        case _:
+            raise invalid("operation is missing.")
+
+
+def work_key(operation: sandbox_manager_pb2.WorkspaceOperation) -> WorkKey | None:
+    """Under what a tool effect is joined and kept; None for what core asks for."""
+    if not operation.HasField("effect") or operation.WhichOneof("operation") != "tool":
+        return None
+    effect = operation.effect
+    return WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
+
+
+def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> bytes:
+    """A digest of all that makes a tool call what it is; who leads the run at the moment is no part of it."""
+    parts = (
+        operation.workspace.owner_id,
+        operation.workspace.sandbox_id if operation.workspace.HasField("sandbox_id") else "\0",
+        operation.spec.text,
+        operation.tool.tool,
+        operation.tool.input.text,
+    )
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.digest()
+
+
+def session_of(workspace: sandbox_manager_pb2.WorkspaceRef) -> SessionRef:
+    """Whose workspace an operation is for."""
+    return SessionRef(
+        owner_id=workspace.owner_id,
+        sandbox_id=workspace.sandbox_id if workspace.HasField("sandbox_id") else None,
+        active_turn_id=workspace.active_turn_id if workspace.HasField("active_turn_id") else None,
+    )
+
+
+def document(name: str, json: common_pb2.Json) -> JsonValue:
+    """A document of a request; none at all counts as {}. Raises Refused."""
+    if not json.text:
+        return {}
+    try:
+        return loads(json.text)
+    except JsonError:
+        raise invalid(f"{name} is not a JSON document.") from None
+
+
+def outcome_reply(outcome: Outcome) -> Reply:
+    """The end of an operation that has an outcome."""
+    return Reply(outcome=common_pb2.Json(text=dumps(outcome)))
+
+
+def event_message(seq: int, event: SandboxEvent) -> sandbox_manager_pb2.SandboxEvent:
+    """An event under its number."""
+    return sandbox_manager_pb2.SandboxEvent(
+        seq=seq,
+        session_id=event.session_id,
+        turn_id=event.turn_id,
+        type=event.type,
+        payload=common_pb2.Json(text=dumps(dict(event.payload))),
+        record=None if event.record is None else record_message(event.record),
+    )
+
+
+def record_message(record: Record) -> sandbox_manager_pb2.WorkspaceRecord:
+    """A record."""
+    return sandbox_manager_pb2.WorkspaceRecord(
+        key=record.key,
+        session_id=record.session_id,
+        sandbox_id=record.sandbox_id,
+        backend=record.backend,
+        image=record.image,
+        state=record.state,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+    )
+
+
+def found_reply(found: Listed | Missing | Outcome) -> Reply:
+    """The end of a listing, or of a file that isn't there."""
+    if isinstance(found, Missing):
+        return Reply(missing=sandbox_manager_pb2.MissingPath(path=found.path))
+    if isinstance(found, Listed):
+        entries = [
+            sandbox_manager_pb2.FileEntry(path=entry.path, size=entry.size) for entry in found.listing.entries
+        ]
+        return Reply(
+            listing=sandbox_manager_pb2.FileListing(
+                path=found.path, entries=entries, truncated=found.listing.truncated
+            )
+        )
+    return outcome_reply(found)
+
+
+def file_replies(file: BytesRead) -> Iterator[Reply]:
+    """A file: its size, then its bytes."""
+    yield Reply(file=sandbox_manager_pb2.FileHeader(path=file.path, size=len(file.data)))
+    for at in range(0, len(file.data), CHUNK_BYTES):
+        yield Reply(chunk=file.data[at : at + CHUNK_BYTES])
+
+
+def _check_id(name: str, value: str) -> None:
+    if not 1 <= len(value) <= _MAX_ID:
+        raise invalid(f"{name} must have 1 to {_MAX_ID} characters.")

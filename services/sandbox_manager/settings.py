@@ -1,0 +1,54 @@
+"""The sandbox-manager's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from services.common.server import SECRETS, ServerSettings, read_server_settings
+from services.common.settings import Environment, SettingsError
+from services.sandbox_manager.drivers import DRIVERS, DriverName
+
+__all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
+
+DEFAULT_LISTEN: Final = "0.0.0.0:4430"
+DEFAULT_ROOT: Final = "/harness"
+DRIVER_SETTING: Final = "WHIPPLETREE_SANDBOX_DRIVER"
+UID_SETTING: Final = "WHIPPLETREE_SANDBOX_UID"
+DEFAULT_UID: Final = 65_431
+"""In the range that Debian keeps free of accounts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the process listens, where workspaces lie, what runs them.
+
+    `uid` owns the workspaces when the process is root, and is not used otherwise.
+    """
+
+    server: ServerSettings
+    root: Path
+    driver: DriverName = "auto"
+    uid: int = DEFAULT_UID
+
+    @property
+    def workspaces(self) -> Path:
+        """The folder of all workspaces."""
+        return self.root / "sandboxes"
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Reads the environment. Raises SettingsError."""
+    env = Environment(environ)
+    server = read_server_settings(env, DEFAULT_LISTEN)
+    root = Path(env.absolute_path("NYLORUN_HARNESS_ROOT", DEFAULT_ROOT))
+    driver: DriverName = "auto"
+    if env.text(DRIVER_SETTING) == "container":
+        env.problem(f"{DRIVER_SETTING}=container is not built yet; use {', '.join(DRIVERS)}.")
+    else:
+        driver = cast(DriverName, env.choice(DRIVER_SETTING, DRIVERS, "auto"))
+    uid = env.integer(UID_SETTING, DEFAULT_UID, 1, 2**31 - 2)
+    env.finish()
+    return Settings(server=server, root=root, driver=driver, uid=uid)
