@@ -86,7 +86,7 @@ class Program:
 def _edge_marks(units: Units) -> list[int]:
     """The assertions that hold at each place, lookarounds apart."""
     traits: dict[int, tuple[bool, bool]] = {
-        unit: (contains(WORD, unit), contains(LINE_ENDS, unit)) for unit in set(units)
+        unit: (contains(WORD, unit), contains(LINE_ENDS, unit)) for unit in dict.fromkeys(units)
     }
     marks = []
     before_word, line_begins = False, True

@@ -44,6 +44,8 @@ CALLS = {
 }
 """Builtins that pure code may not call, and why or what instead."""
 
+_ORDER_FREE = {"sorted", "any", "all", "set", "frozenset", "min", "max"}
+
 _SETS = {"set", "frozenset"}
 _SET_METHODS = {"union", "intersection", "difference", "symmetric_difference"}
 _ORDER_KEEPERS = {"list", "tuple", "iter", "enumerate", "zip", "map", "filter", "reversed", "next"}
@@ -93,10 +95,17 @@ def _set_order(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Places where a set's order, which differs between processes, comes out."""
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
     module_names = _names_of_sets(tree)
+    free = {
+        argument
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ORDER_FREE
+        for argument in node.args
+        if isinstance(argument, ast.GeneratorExp)
+    }
     for scope in (tree, *functions):
         names = module_names | _names_of_sets(scope)
         for node in ast.walk(scope):
-            for expression in _ordered_uses(node):
+            for expression in () if node in free else _ordered_uses(node):
                 if _is_set(expression, names):
                     yield expression.lineno, "uses the order of a set: sort it, or use dict keys"
 

@@ -89,5 +89,5 @@ def test_every_contraction_is_found_from_its_first_character() -> None:
 
 
 def test_long_keys_are_compared_whole() -> None:
-    long = "é" * 100_000
+    long = "é" * 20_000
     assert collated([long + "b", long + "a"]) == [long + "a", long + "b"]
