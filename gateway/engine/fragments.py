@@ -33,12 +33,21 @@ def fragment(value: Any, *, plain: bool = False) -> Fragment:
 
 def shared(canonical: bytes, wire: bytes) -> Fragment:
     """A fragment that holds equal texts once."""
-    return Fragment(canonical, canonical if canonical == wire else wire)
+    canonical = kept(canonical)
+    return Fragment(canonical, canonical if canonical == wire else kept(wire))
 
 
 def quote(text: str) -> bytes:
     """A string as JSON."""
     return dumps_bytes(text, plain=True)
+
+
+def kept(text: bytes) -> bytes:
+    """The same bytes in a buffer of their own size, for texts that outlive the moment.
+
+    orjson hands its results out in the 4 KiB buffer it wrote them into.
+    """
+    return bytes(memoryview(text))
 
 
 def canonical_object(members: Mapping[str, bytes]) -> bytes:

@@ -46,6 +46,7 @@ def outcomes() -> st.SearchStrategy[dict[str, Any]]:
         st.just({"kind": "denied", "reason": "r"}),
         st.just({"kind": "failed"}),
         asking,
+        asking,
     )
     return st.builds(
         lambda value, patch: {"value": value} if patch is None else {"value": value, "statePatch": patch},
@@ -57,8 +58,8 @@ def outcomes() -> st.SearchStrategy[dict[str, Any]]:
 def steps() -> st.SearchStrategy[Any]:
     call = st.builds(
         lambda name, id_, args: {"type": "tool-call", "id": id_, "name": name, "args": args},
-        st.sampled_from(["free", "numbered", "checked", "gone", ""]),
-        st.sampled_from(["", "x", "y", "z", "w"]),
+        st.sampled_from(["free", "free", "numbered", "checked", "gone", ""]),
+        st.sampled_from(["x", "y", "z", "w", ""]),
         st.one_of(
             st.dictionaries(st.text(max_size=3), JSON, max_size=3),
             st.fixed_dictionaries({"n": st.integers(0, 9)}),
@@ -70,7 +71,7 @@ def steps() -> st.SearchStrategy[Any]:
             lambda replay: {"type": "reasoning", "text": "r", "providerMetadata": {"replay": replay}}
         ),
     )
-    return st.tuples(st.lists(block, max_size=2), st.lists(call, max_size=3)).map(
+    return st.tuples(st.lists(block, max_size=2), st.lists(call, min_size=1, max_size=3)).map(
         lambda parts: {"output": [*parts[0], *parts[1]]}
     )
 
@@ -96,7 +97,11 @@ class Script:
 
 SCRIPTS = st.builds(
     Script,
-    st.lists(steps() | st.just(MODEL_FAILURE) | st.just(5), max_size=4),
+    st.builds(
+        lambda middle, end: middle + end,
+        st.lists(steps(), min_size=1, max_size=5),
+        st.sampled_from([[], [], [], ["words"], [MODEL_FAILURE], [5]]),
+    ),
     st.lists(outcomes(), min_size=1, max_size=5),
     st.none() | st.integers(1, 2),
 )

@@ -55,29 +55,30 @@ class CandidateCall:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A candidate as it is stored, and its tool calls in order."""
+    """A candidate as it is stored, its tool calls in order, and whether it may be written as plain JSON."""
 
     document: dict[str, Any]
     calls: tuple[CandidateCall, ...]
+    plain: bool
 
     def text(self) -> str:
         """All text blocks in a row."""
         return "".join(block["text"] for block in self.document["output"] if block["type"] == "text")
 
 
-def read_candidate(value: JsonValue | Absent, ids: IdScope) -> Candidate:
+def read_candidate(value: JsonValue | Absent, ids: IdScope, *, plain: bool = False) -> Candidate:
     """The candidate in a model effect's value.
 
     Raises EngineFailure with `model.<code>` for a failure outcome and `model.invalid-candidate` for what is
-    no candidate. Calls with an empty or repeated id get new ones, in order.
+    no candidate. Calls with an empty or repeated id get new ones, in order. `plain` as in `Completed`.
     """
     if isinstance(value, dict) and value.get("kind") == "failed":
         raise _failure(value)
     if isinstance(value, str):
-        return Candidate({"output": [{"type": "text", "text": value}]}, ())
+        return Candidate({"output": [{"type": "text", "text": value}]}, (), plain)
     if not isinstance(value, dict):
         raise _invalid("Model candidate must be an object or string")
-    return _canonical(check_candidate(value), ids)
+    return _canonical(check_candidate(value), ids, plain)
 
 
 def _failure(value: Mapping[str, Any]) -> EngineFailure:
@@ -181,7 +182,7 @@ def _check_evidence(value: Any) -> None:
         raise _invalid("Model candidate evidence.extras must be a JSON object")
 
 
-def _canonical(candidate: dict[str, Any], ids: IdScope) -> Candidate:
+def _canonical(candidate: dict[str, Any], ids: IdScope, plain: bool) -> Candidate:
     blocks = candidate["output"]
     uses: dict[str, int] = {}
     for block in blocks:
@@ -189,7 +190,7 @@ def _canonical(candidate: dict[str, Any], ids: IdScope) -> Candidate:
             given = block.get("id", "")
             uses[given] = uses.get(given, 0) + 1
     if not uses:
-        return Candidate(candidate, ())
+        return Candidate(candidate, (), plain)
     stored: list[dict[str, Any]] = []
     calls: list[CandidateCall] = []
     for block in blocks:
@@ -210,4 +211,4 @@ def _canonical(candidate: dict[str, Any], ids: IdScope) -> Candidate:
         kept = {"type": "tool-call", "id": call.call_id, "name": call.tool_name, "args": call.args}
         kept.update((key, block[key]) for key in ("providerMetadata", "raw") if key in block)
         stored.append(kept)
-    return Candidate({**candidate, "output": stored}, tuple(calls))
+    return Candidate({**candidate, "output": stored}, tuple(calls), plain)

@@ -31,6 +31,8 @@ class ToolList:
 
     tools: tuple[Tool, ...]
     by_name: Mapping[str, Tool]
+    by_place: Mapping[tuple[str, str], Tool]
+    """The tools by capability and name, which saved calls refer to."""
     duplicates: tuple[str, ...]
     """Names that more than one of the tools has: such a step fails."""
     listing: Fragment
@@ -47,7 +49,8 @@ class ToolList:
         wire = canonical
         if any(tool.listing.wire is not tool.listing.canonical for tool in tools):
             wire = b"[" + b",".join(tool.listing.wire for tool in tools) + b"]"
-        return cls(tuple(tools), by_name, tuple(duplicates), shared(canonical, wire))
+        by_place = {(tool.capability_id, tool.name): tool for tool in tools}
+        return cls(tuple(tools), by_name, by_place, tuple(duplicates), shared(canonical, wire))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,14 @@ class AgentDefinition:
     output_schema: Schema | None
     output_schema_text: Fragment | None
 
-    def output_schema_of(self, tool_name: str) -> Schema | None:
-        """The output schema of a tool that is there."""
-        return self.tools.by_name[tool_name].output_schema
+    def tool_of(self, reference: Mapping[str, Any]) -> Tool | None:
+        """The tool that a call's reference names, None when it is gone."""
+        return self.tools.by_place.get((reference["capabilityId"], reference["toolName"]))
+
+    def output_schema_of(self, reference: Mapping[str, Any]) -> Schema | None:
+        """The output schema of the tool that a call's reference names."""
+        tool = self.tool_of(reference)
+        return None if tool is None else tool.output_schema
 
     def size(self) -> int:
         """A rough measure, in bytes, of what the definition adds to its manifest."""

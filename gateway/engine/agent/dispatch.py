@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gateway.engine.agent.effects import Dispatch, Origin, start_dispatch, tool_effect
 from gateway.engine.agent.outcomes import apply_failure, apply_value
@@ -34,7 +35,7 @@ class Dispatcher:
         origin: Origin,
         state: AgentState,
         info: JsonValue | Absent,
-        output_schema_of: Callable[[str], Schema | None],
+        output_schema_of: Callable[[Mapping[str, Any]], Schema | None],
     ) -> None:
         self._host = host
         self._origin = origin
@@ -79,7 +80,7 @@ class Dispatcher:
             return
         completed = ended.get()
         outcome = completed.outcome
-        output_schema = self._output_schema_of(call.tool_name)
+        output_schema = self._output_schema_of(call.reference)
         patch = outcome.get("statePatch")
         if isinstance(patch, dict):
             self._state.merge(patch)

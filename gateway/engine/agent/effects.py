@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.engine.agent.definition import AgentDefinition, ToolList
 from gateway.engine.agent.plan import Plan, PlanCall
 from gateway.engine.contract import ABSENT, Absent, EffectKind, EffectRequest, ModelCall
-from gateway.engine.fragments import Spliced, around_member, canonical_object, quote
+from gateway.engine.fragments import Spliced, around_member, canonical_object, kept, quote
 from protocol.canonical import canonical_request, hash_pieces
 from protocol.jsjson import JsonValue
 
@@ -28,7 +28,7 @@ class Origin:
             "agentId": agent_id,
             "manifestHash": manifest_hash,
         }
-        self._texts = {name: quote(value) for name, value in self._members.items()}
+        self._texts = {name: kept(quote(value)) for name, value in self._members.items()}
 
     def effect_id(self, kind: EffectKind, identity: str) -> str:
         """The id of an effect."""

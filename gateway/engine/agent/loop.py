@@ -93,7 +93,6 @@ class AgentRun:
         self._ids = ids
         self._rollover = rollover
         self._dispatcher = Dispatcher(host, origin, state, info, definition.output_schema_of)
-        self._plain = False
         text = "\n\n".join(definition.instructions)
         self._instructions = instructions_item(text) if text else None
 
@@ -171,8 +170,8 @@ class AgentRun:
             return _Tripwire(EngineFailure("configuration.duplicate-tool-name", message))
         try:
             answer = yield from self._host.ask(self._model_effect())
-            self._plain = answer.plain
-            candidate = read_candidate(answer.outcome.get("value", ABSENT), self._ids)
+            value = answer.outcome.get("value", ABSENT)
+            candidate = read_candidate(value, self._ids, plain=answer.plain)
         except (EngineFailure, HostFailure, RunStopped) as failure:
             return _Tripwire(_as_engine_failure(failure, "model.failed"))
         if candidate.calls:
@@ -208,7 +207,7 @@ class AgentRun:
                 "stepId": step_id,
                 "candidate": step.candidate.document,
             }
-            state.transcript.append(entry, plain=self._plain)
+            state.transcript.append(entry, plain=step.candidate.plain)
         if isinstance(step, _Tripwire):
             return self._failed(step.failure)
         if isinstance(step, _Final):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.engine.agent.input import Approve, Event, Respond, Settle
@@ -14,7 +14,9 @@ from gateway.engine.contract import ABSENT, EngineRefused
 from protocol.json_schema import Schema
 
 
-def resume(state: AgentState, event: Event, output_schema_of: Callable[[str], Schema | None]) -> None:
+def resume(
+    state: AgentState, event: Event, output_schema_of: Callable[[Mapping[str, Any]], Schema | None]
+) -> None:
     """Applies an answer or a settlement to the plan of a paused state; the answer enters the transcript.
 
     Raises EngineRefused `execution.invalid-input` when it answers nothing that is open, before any change.
@@ -34,7 +36,7 @@ def resume(state: AgentState, event: Event, output_schema_of: Callable[[str], Sc
         state.transcript.append({"kind": "input", "turnId": plan.turn_id, "event": event.event})
     elif isinstance(event, Settle):
         call = _deferred(plan, event.invocation_id)
-        call.settle(settled_outcome(event.outcome, output_schema_of(call.tool_name)))
+        call.settle(settled_outcome(event.outcome, output_schema_of(call.reference)))
     else:
         raise _no_match()
 

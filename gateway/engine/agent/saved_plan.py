@@ -26,11 +26,8 @@ def check_plan(plan: Plan, definition: AgentDefinition) -> None:
 
 
 def _check_call(call: PlanCall, definition: AgentDefinition) -> None:
-    capability_id = call.reference["capabilityId"]
-    for tool in definition.tools.tools:
-        if tool.name == call.tool_name and tool.capability_id == capability_id:
-            break
-    else:
+    tool = definition.tool_of(call.reference)
+    if tool is None:
         raise _incompatible(f"Tool '{call.tool_name}' of a saved call is gone")
     if not _same(call.reference["descriptor"], tool.reference["descriptor"]):
         raise _incompatible(f"Tool '{call.tool_name}' of a saved call has changed")
