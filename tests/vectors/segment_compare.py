@@ -40,9 +40,9 @@ def plain(value: Any) -> Any:
     return jsjson.loads(jsjson.dumps(value))
 
 
-def fault_of(played: Played, expected: Mapping[str, Any], root_agent: str | None) -> str | None:
+def fault_of(played: Played, expected: Mapping[str, Any]) -> str | None:
     """The first difference, or None."""
-    fault = _effects_fault(played, expected.get("effects", []), root_agent)
+    fault = _effects_fault(played, expected.get("effects", []))
     if fault is not None:
         return fault
     if "thrown" in expected:
@@ -101,7 +101,7 @@ def _sorted_output(output: Any) -> Any:
     return {**output, "params": _sorted_ids(output["params"])}
 
 
-def _effects_fault(played: Played, expected: list[Any], root_agent: str | None) -> str | None:
+def _effects_fault(played: Played, expected: list[Any]) -> str | None:
     got = {effect.effect_id: (effect, known) for effect, known in played.asked}
     asked = Counter(effect.effect_id for effect, _ in played.asked)
     wanted = Counter(effect["effectId"] for effect in expected)

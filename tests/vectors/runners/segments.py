@@ -32,7 +32,7 @@ def _case(record: Any) -> Case:
     for step in record["steps"]:
         manifest = step["input"].get("manifest", record["manifest"])
         played = play("agent", manifest, step["input"], step.get("answers", {}))
-        fault = fault_of(played, step["expect"], manifest.get("id"))
+        fault = fault_of(played, step["expect"])
         if fault is not None:
             return judge(record["name"], f"{step.get('title', 'step')}: {fault}")
     return Case(record["name"], "passed")
