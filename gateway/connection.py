@@ -137,10 +137,8 @@ class Connection:
 
     def close(self, code: int, reason: str) -> None:
         """Closes from this end, after everything that waits to be sent."""
-        if not self.closed:
-            self._local_reason = reason
-            self._channel.close(code, reason)
-            self._pump()
+        self._channel.close(code, reason)
+        self._pump()
 
     # The socket
 
@@ -218,7 +216,8 @@ class Connection:
         if not frames:
             return
         self._outbox.extend(frames)
-        if isinstance(frames[-1], Close) and self._backstop is None:
+        if isinstance(frames[-1], Close):
+            self._local_reason = frames[-1].reason
             # A peer that does not read would hold the close frame back for ever.
             self._backstop = self._loop.call_later(self._timing.close_handshake * 2, self._socket.cut)
         if self._writer_waits is not None and not self._writer_waits.done():

@@ -69,8 +69,9 @@ def estimated_size(
     known: int | None, before: Sequence[Entry], after: Sequence[Entry], edits: Sequence[Update]
 ) -> int:
     """The size of `after` from the size of `before` where that is known, without looking at all of it."""
-    base = list_size(after) if known is None else known
+    if known is None:
+        return list_size(after)
     if not edits:
-        return base
-    kept = math.floor(base * edits[0].keep / len(before) + 0.5) if before else 0
+        return known
+    kept = math.floor(known * edits[0].keep / len(before) + 0.5) if before else 0
     return kept + sum(list_size(edit.entries) for edit in edits)

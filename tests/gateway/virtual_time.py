@@ -15,6 +15,9 @@ from typing import Any
 MAX_STEPS_WITHOUT_A_TIMER = 1000
 """A loop that has nothing to wait for but the outside world has hung."""
 
+BOUND_S = 100_000.0
+"""Virtual seconds that a whole scenario may take."""
+
 
 class Deadlock(Exception):
     """Everything waits and no timer is set."""
@@ -58,8 +61,14 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 def run_virtually(main: Coroutine[Any, Any, Any]) -> Any:
     """Runs a coroutine to its end on a loop of its own."""
+
+    async def bounded() -> Any:
+        # Periodic timers would let a scenario that hangs run on for ever.
+        async with asyncio.timeout(BOUND_S):
+            return await main
+
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(main)
+        return runner.run(bounded())
 
 
 def virtual_time(test: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
