@@ -11,11 +11,15 @@ younger than that data keeps the place it was typed in among other marks, where 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.utf16 import join_surrogates
+
+if TYPE_CHECKING:
+    from protocol.collation_weights import Element
 
 CollationKey = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
@@ -66,52 +70,69 @@ def _make_key(text: str) -> CollationKey:
     from protocol.collation_weights import weights
 
     table = weights()
-    chars = list(unicodedata.normalize("NFD", join_surrogates(text)))
-    primaries: list[int] = []
-    secondaries: list[int] = []
-    tertiaries: list[int] = []
+    starts = table.contraction_starts
+    chars = _decomposed(join_surrogates(text))
+    out: list[Element] = []
     at = 0
     while at < len(chars):
-        unit, at = _next_unit(chars, at, table.contractions, table.contraction_starts)
-        for primary, secondary, tertiary in table.elements(unit):
-            if primary:
-                primaries.append(primary)
-            if secondary:
-                secondaries.append(secondary)
-            if tertiary:
-                tertiaries.append(tertiary)
-    return tuple(primaries), tuple(secondaries), tuple(tertiaries)
+        unit = chars[at]
+        at += 1
+        if unit in starts:
+            unit, at = _contraction(chars, at - 1, table.contractions, starts[unit])
+        out += table.elements(unit)
+    primaries = tuple(primary for primary, _, _ in out if primary)
+    secondaries = tuple(secondary for _, secondary, _ in out if secondary)
+    return primaries, secondaries, tuple(tertiary for _, _, tertiary in out if tertiary)
 
 
 _short_key = lru_cache(maxsize=4096)(_make_key)
 
 
-def _next_unit(
-    chars: list[str], at: int, contractions: dict[str, Any], starts: dict[str, int]
-) -> tuple[str, int]:
+_NORMALIZED_LENGTH: Final = 1024
+"""Python puts marks in order by insertion, which takes forever in a long run of them."""
+
+
+def _decomposed(text: str) -> list[str]:
+    """The characters of the text's canonical decomposition."""
+    if len(text) <= _NORMALIZED_LENGTH:
+        return list(unicodedata.normalize("NFD", text))
+    chars = [part for char in text for part in unicodedata.normalize("NFD", char)]
+    classes = list(map(unicodedata.combining, chars))
+    start = 0
+    for is_mark, run in groupby(map(bool, classes)):
+        end = start + sum(1 for _ in run)
+        if is_mark:
+            chars[start:end] = sorted(chars[start:end], key=unicodedata.combining)
+        start = end
+    return chars
+
+
+_MARKS_LOOKED_AT: Final = 32
+"""A contraction is looked for across so many marks; Unicode calls a text with over 30 in a row unsafe."""
+
+
+def _contraction(chars: list[str], at: int, contractions: Container[str], longest: int) -> tuple[str, int]:
     """The longest string from here that has weights of its own, and where the next one begins.
 
-    Marks that complete it are taken out of `chars` even when others stand between.
+    Marks that complete it from behind other marks are blanked in `chars`.
     """
     unit = chars[at]
-    longest = starts.get(unit)
-    if longest is None:
-        return unit, at + 1
-    length = 1
+    at += 1
     for size in range(longest, 1, -1):
-        candidate = "".join(chars[at : at + size])
+        candidate = "".join(chars[at - 1 : at - 1 + size])
         if candidate in contractions:
-            unit, length = candidate, size
+            unit = candidate
+            at += size - 1
             break
-    end = at + length
     blocking = 0
-    while end < len(chars):
-        mark_class = unicodedata.combining(chars[end])
+    for index in range(at, min(at + _MARKS_LOOKED_AT, len(chars))):
+        mark = chars[index]
+        mark_class = unicodedata.combining(mark) if mark else 0
         if mark_class == 0:
             break
-        if mark_class > blocking and unit + chars[end] in contractions:
-            unit += chars.pop(end)
+        if mark_class > blocking and unit + mark in contractions:
+            unit += mark
+            chars[index] = ""
         else:
             blocking = mark_class
-            end += 1
-    return unit, at + length
+    return unit, at

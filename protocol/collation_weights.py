@@ -21,6 +21,9 @@ IMPLICIT: Final = 1 << 22
 SPECIAL: Final = 1 << 24
 """Weights from here on belong to U+FFFD and U+FFFF, which sort last."""
 
+_RECENT: Final = 4096
+"""So many looked-up elements are kept at hand."""
+
 _HEADER: Final = struct.Struct("<5I")
 
 
@@ -38,6 +41,7 @@ class CollationWeights:
         "_common",
         "_ends",
         "_primaries",
+        "_recent",
         "_secondaries",
         "_tertiaries",
         "contraction_starts",
@@ -64,6 +68,7 @@ class CollationWeights:
         self._primaries = array("I", accumulate(column("i", count)))
         self._secondaries = column("H", count)
         self._tertiaries = column("B", count)
+        self._recent: dict[str, tuple[Element, ...]] = {}
         self.contractions: dict[str, tuple[Element, ...]] = {}
         self.contraction_starts: dict[str, int] = {}
         for line in packed[at : at + text_size].decode("ascii").splitlines():
@@ -74,9 +79,17 @@ class CollationWeights:
             self.contraction_starts[text[0]] = max(self.contraction_starts.get(text[0], 2), len(text))
 
     def elements(self, unit: str) -> tuple[Element, ...]:
-        """The elements of a contraction or a single character."""
-        if len(unit) > 1:
-            return self.contractions[unit]
+        """The elements of a contraction, of a single character, or of nothing."""
+        found = self._recent.get(unit)
+        if found is None:
+            if len(self._recent) >= _RECENT:
+                self._recent.clear()
+            found = self._recent[unit] = self._look_up(unit)
+        return found
+
+    def _look_up(self, unit: str) -> tuple[Element, ...]:
+        if len(unit) != 1:
+            return self.contractions.get(unit, ())
         code_point = ord(unit)
         index = bisect_left(self._code_points, code_point)
         if index == len(self._code_points) or self._code_points[index] != code_point:

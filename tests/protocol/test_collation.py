@@ -72,6 +72,18 @@ def test_canonically_equivalent_strings_are_equal(text: str) -> None:
     assert key == collation_key(unicodedata.normalize("NFC", text))
 
 
+@given(
+    st.lists(
+        st.sampled_from(["é", "\u0301", "\u0323", "\u0327", "각", "a", "\u0344", "\U0001d15e"]), max_size=9
+    )
+)
+def test_long_strings_are_decomposed_like_short_ones(chars: list[str]) -> None:
+    head, text = "x" * 1_024, "".join(chars)
+    whole = [list(level) for level in collation_key(head + text)]
+    parts = zip(collation_key(head), collation_key("x" + text), strict=True)
+    assert whole == [[*before, *after[1:]] for before, after in parts]
+
+
 def test_a_mark_finds_its_letter_across_another_mark() -> None:
     assert collation_key("и\u0323\u0306") == collation_key("й\u0323")
     assert collation_key("и\u0308\u0306") != collation_key("й\u0308")
@@ -89,5 +101,10 @@ def test_every_contraction_is_found_from_its_first_character() -> None:
 
 
 def test_long_keys_are_compared_whole() -> None:
-    long = "é" * 20_000
+    long = "é中" * 100_000
     assert collated([long + "b", long + "a"]) == [long + "a", long + "b"]
+
+
+@pytest.mark.parametrize("text", ["\u0f71", "и\u0323\u0306", "\u0301\u0323", "\u0fb2\u0f71\u0301\u0f80"])
+def test_endless_marks_take_time_in_proportion(text: str) -> None:
+    assert len(collation_key(text * 100_000)[2]) >= 100_000
