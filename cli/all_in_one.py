@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import services.sandbox_manager.main as sandbox_manager
-import services.sandbox_manager.settings as sandbox_settings
-
 import services.mcp_pool.main as mcp_pool
 import services.mcp_pool.settings as mcp_settings
 import services.model_executor.main as model_executor
 import services.model_executor.settings as model_settings
+import services.sandbox_manager.main as sandbox_manager
+import services.sandbox_manager.settings as sandbox_settings
 from gateway.executors.factory import connect
 from gateway.main import run as run_gateway
 from gateway.settings import SECRETS, GatewaySettings, SettingsError, Target, read_settings

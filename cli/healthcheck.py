@@ -59,10 +59,10 @@ def check(service: str | None, environ: Mapping[str, str]) -> None:
         _check_gateway(environ)
     elif service == "dev-core":
         _check_core(environ)
-    elif service in GRPC_SERVICES:
-        _check_grpc(GRPC_SERVICES[service], environ)
     elif service is None:
         _check_any(environ)
+    elif service in GRPC_SERVICES:
+        _check_grpc(GRPC_SERVICES[service], environ)
     else:
         known = ", ".join(("harness", *GRPC_SERVICES, "dev-core"))
         raise Unhealthy(f"There is no service '{service}'; there are {known}.")

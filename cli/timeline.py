@@ -11,7 +11,13 @@ Document = dict[str, Any]
 
 BAR_WIDTH: Final = 24
 OUTCOME_WIDTH: Final = 44
-SANDBOX_TOOLS: Final = frozenset({"bash", "read", "write", "edit", "grep", "glob"})
+PLACES: Final = {
+    "model": "model-executor",
+    "mcp": "mcp-pool",
+    "sandbox": "sandbox-manager",
+    "action": "Action endpoint",
+}
+"""Process names by the core's name for who carries an effect out."""
 
 
 def timeline(effects: Sequence[Document]) -> list[str]:
@@ -49,12 +55,7 @@ def what(effect: Document) -> str:
 
 def where(effect: Document) -> str:
     """The process that ran the effect."""
-    if effect["kind"] == "model":
-        return "model-executor"
-    if effect.get("runner") not in (None, "harness"):
-        return "core"
-    request = effect.get("request") or {}
-    return "sandbox-manager" if request.get("toolName") in SANDBOX_TOOLS else "mcp-pool"
+    return PLACES.get(str(effect["runner"]), "core")
 
 
 def outcome(effect: Document) -> str:
