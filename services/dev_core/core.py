@@ -15,6 +15,7 @@ from services.dev_core.effects import actions
 from services.dev_core.effects.actions import Resolved
 from services.dev_core.effects.held import storable
 from services.dev_core.harness.scheduler import Scheduler
+from services.dev_core.harness.workspaces import Workspaces
 from services.dev_core.manifests import ManifestRefused, check_manifest
 from services.dev_core.problems import Problem, no_session
 from services.dev_core.store import agents, effects, events, sessions
@@ -80,6 +81,7 @@ class Core:
         self.store: Final = store
         self.scheduler: Final = scheduler
         self.bus: Final = bus
+        self.workspaces: Final = Workspaces(scheduler.connections)
 
     # Agents
 

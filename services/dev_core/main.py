@@ -33,10 +33,11 @@ _STOP_S: Final = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Where a core that serves is reached, with the ports that were bound."""
+    """Where a core that serves is reached, with the ports that were bound; `core` is for callers in process."""
 
     http: str
     harness: str
+    core: Core
 
 
 async def run(
@@ -66,6 +67,7 @@ async def run(
         ready = Ready(
             f"http://{Address(settings.http.host, http_port).authority}",
             f"ws://{Address(settings.harness.host, port).authority}{PATH}",
+            core,
         )
         get_logger().info("dev_core_ready", http=ready.http, harness=ready.harness, db=settings.database)
         if on_ready is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -220,9 +221,7 @@ class Lease:
 
     def call(self, tool_name: str, name: str, capability: str = "desk", **more: Any) -> dict[str, Any]:
         """A tool effect."""
-        return self.effect(
-            "tool", name, input={}, capabilityId=capability, toolName=tool_name, **more
-        )
+        return self.effect("tool", name, input={}, capabilityId=capability, toolName=tool_name, **more)
 
     def ask_intent(self, effect: dict[str, Any], hash_: str | None = None) -> dict[str, Any]:
         """The params of an intent."""
@@ -292,7 +291,8 @@ class CoreClient:
     async def call(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
         """One request."""
         if body is not None:
-            options["data"] = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            options["data"] = io.BytesIO(data)
         async with self.http.request(method, self.ready.http + path, **options) as response:
             text = await response.text()
             is_json = response.content_type == "application/json"

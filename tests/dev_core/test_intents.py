@@ -85,9 +85,7 @@ async def test_a_model_call_is_executed_and_its_input_must_not_cross(core: CoreC
 
 
 @pytest.mark.parametrize("name", SANDBOX_TOOLS)
-async def test_the_six_tools_of_a_capability_with_a_sandbox_are_executed(
-    core: CoreClient, name: str
-) -> None:
+async def test_the_six_tools_of_a_capability_with_a_sandbox_are_executed(core: CoreClient, name: str) -> None:
     lease = await leased(core)
     assert await lease.intent(lease.call(name, "c1", "box")) == {"status": "execute"}
 
@@ -193,7 +191,10 @@ async def test_a_hash_that_is_not_the_effects_is_invalid(core: CoreClient) -> No
     lease = await leased(core)
     assert await refused(lease, lease.call("bash", "c1", "box"), "0" * 64) == "invalid"
     # Numbers that JavaScript prints in its own way are hashed in its way.
-    odd = {**lease.call("bash", "c2", "box"), "input": {"b": [1e21, -0.0, 1e400, 5e-324, 2**60], "2": 1, "1": 2}}
+    odd = {
+        **lease.call("bash", "c2", "box"),
+        "input": {"b": [1e21, -0.0, 1e400, 5e-324, 2**60], "2": 1, "1": 2},
+    }
     assert await lease.intent(odd) == {"status": "execute"}
 
 

@@ -130,7 +130,13 @@ async def test_items_show_the_conversation_also_of_a_turn_that_failed(core: Core
     await lease.intent(effect)
     await lease.value(effect, {"kind": "completed", "output": "text"})
     await lease.model({"output": [{"type": "text", "text": "Done."}]}, "invocation_2")
-    unknown = {"callId": "c2", "toolName": "unknown", "kind": "failed", "code": "tool.unknown", "message": "?"}
+    unknown = {
+        "callId": "c2",
+        "toolName": "unknown",
+        "kind": "failed",
+        "code": "tool.unknown",
+        "message": "?",
+    }
     done = {"callId": "c1", "toolName": "read", "kind": "completed", "output": "text"}
     await lease.complete({"kind": "tool-results", "results": [done, unknown]})
     await core.say(session_id, "again")

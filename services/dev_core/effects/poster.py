@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -107,7 +108,7 @@ class ActionPoster:
         headers = {"Content-Type": "application/json", "Idempotency-Key": order.effect_id}
         try:
             async with self._client.post(
-                order.url, data=order.request.encode(), headers=headers, allow_redirects=False
+                order.url, data=io.BytesIO(order.request.encode()), headers=headers, allow_redirects=False
             ) as response:
                 if response.status == 202:
                     return Accepted()

@@ -31,9 +31,7 @@ class HttpServer:
         app.add_routes([web.get("/health", self._health), web.get("/openapi.json", self._openapi)])
         Routes(core).add_to(app)
         Page(core).add_to(app)
-        self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S
-        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
 
     async def start(self, host: str, port: int) -> int:
         """Listens; returns the port that was bound. Raises OSError."""

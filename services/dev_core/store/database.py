@@ -189,29 +189,30 @@ class Store:
 
 
 def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
-    lock = None
-    try:
-        if path == MEMORY:
-            writer = _connect(MEMORY)
-            writer.execute("PRAGMA journal_mode = MEMORY")
-            writer.execute("PRAGMA synchronous = OFF")
-            prepare(writer, MEMORY)
-            return _Lane(writer, True), None, None
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = _lock(path)
-        writer = _connect(path)
-        writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
-        writer.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
-        prepare(writer, path)
-        reader = _connect(path)
-        reader.execute("PRAGMA query_only = 1")
+    with contextlib.ExitStack() as undo:
+        try:
+            if path == MEMORY:
+                writer = undo.enter_context(contextlib.closing(_connect(MEMORY)))
+                writer.execute("PRAGMA journal_mode = MEMORY")
+                writer.execute("PRAGMA synchronous = OFF")
+                prepare(writer, MEMORY)
+                undo.pop_all()
+                return _Lane(writer, True), None, None
+            Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = undo.enter_context(_lock(path))
+            writer = undo.enter_context(contextlib.closing(_connect(path)))
+            writer.execute("PRAGMA journal_mode = WAL")
+            writer.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
+            writer.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+            prepare(writer, path)
+            reader = undo.enter_context(contextlib.closing(_connect(path)))
+            reader.execute("PRAGMA query_only = 1")
+        except SchemaUnusable as error:
+            raise StartFailed(str(error)) from error
+        except (OSError, sqlite3.Error) as error:
+            raise StartFailed(f"{path} can't be opened: {error}") from error
+        undo.pop_all()
         return _Lane(writer, True), _Lane(reader, False), lock
-    except (OSError, sqlite3.Error, SchemaUnusable) as error:
-        if lock is not None:
-            lock.close()
-        text = str(error) if isinstance(error, SchemaUnusable) else f"{path} can't be opened: {error}"
-        raise StartFailed(text) from error
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -1,0 +1,174 @@
+"""The writer thread: commits that are shared, transactions that fail alone, files that are not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.common.process import StartFailed
+from services.dev_core.store.database import MEMORY, Store, StoreFailed, Tx
+from services.dev_core.store.schema import SCHEMA_VERSION
+
+
+@pytest.fixture(params=["memory", "file"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    made = await Store.open(MEMORY if request.param == "memory" else str(tmp_path / "core.db"))
+    yield made
+    await made.close()
+
+
+def put(key: str) -> object:
+    def work(tx: Tx) -> str:
+        tx.run("INSERT INTO manifests (hash, text) VALUES (?, ?)", (key, "{}"))
+        return key
+
+    return work
+
+
+def keys(tx: Tx) -> list[str]:
+    return [row[0] for row in tx.all("SELECT hash FROM manifests ORDER BY hash")]
+
+
+def hold(store: Store) -> threading.Event:
+    """Keeps the writer busy until the event is set, so that what follows shares one commit."""
+    go_on = threading.Event()
+    store.submit(lambda tx: go_on.wait(10))
+    return go_on
+
+
+async def test_transactions_run_in_the_order_they_were_handed_in(store: Store) -> None:
+    seen: list[int] = []
+    jobs = [store.submit(lambda tx, n=n: seen.append(n)) for n in range(300)]
+    await asyncio.gather(*jobs)
+    assert seen == list(range(300))
+
+
+async def test_one_that_fails_among_many_undoes_only_itself(store: Store) -> None:
+    go_on = hold(store)
+
+    def fail(tx: Tx) -> None:
+        tx.run("INSERT INTO manifests (hash, text) VALUES ('half', '{}')")
+        raise LookupError("no")
+
+    jobs = [store.submit(put("a")), store.submit(fail), store.submit(put("a")), store.submit(put("b"))]  # type: ignore[arg-type]
+    go_on.set()
+    results = await asyncio.gather(*jobs, return_exceptions=True)
+    assert results[0] == "a"
+    assert isinstance(results[1], LookupError)
+    assert isinstance(results[2], StoreFailed)
+    assert results[3] == "b"
+    assert await store.read(keys) == ["a", "b"]
+
+
+async def test_one_that_fails_alone_leaves_nothing(store: Store) -> None:
+    def fail(tx: Tx) -> None:
+        tx.run("INSERT INTO manifests (hash, text) VALUES ('half', '{}')")
+        raise LookupError("no")
+
+    with pytest.raises(LookupError):
+        await store.write(fail)
+    assert await store.read(keys) == []
+    assert await store.write(put("a")) == "a"  # type: ignore[arg-type]
+
+
+async def test_a_database_that_takes_nothing_more_fails_its_callers_and_recovers(tmp_path: Path) -> None:
+    store = await Store.open(str(tmp_path / "core.db"))
+
+    def limit(pages: int) -> None:
+        # A full disk: the file may not grow.
+        store._writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    def big(tx: Tx) -> None:
+        tx.run("INSERT INTO manifests (hash, text) VALUES ('big', ?)", ("x" * 1_000_000,))
+
+    try:
+        await store.write(put("a"))  # type: ignore[arg-type]
+        await store.write(lambda tx: limit(1))
+        go_on = hold(store)
+        jobs = [store.submit(put("b")), store.submit(big), store.submit(put("c"))]  # type: ignore[arg-type]
+        go_on.set()
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert isinstance(results[1], StoreFailed)
+        kept = [key for key, result in zip("b-c", results, strict=True) if result == key]
+        assert await store.read(keys) == ["a", *kept]
+        await store.write(lambda tx: limit(1_000_000))
+        await store.write(big)
+    finally:
+        await store.close()
+
+
+async def test_events_are_announced_once_they_are_committed_and_not_when_they_are_not(store: Store) -> None:
+    announced: list[set[str]] = []
+    store.on_events = announced.append
+
+    def touch(tx: Tx) -> None:
+        tx.touched.add("s1")
+
+    def touch_and_fail(tx: Tx) -> None:
+        tx.touched.add("s2")
+        raise LookupError("no")
+
+    await store.write(touch)
+    with pytest.raises(LookupError):
+        await store.write(touch_and_fail)
+    await store.write(keys)
+    assert announced == [{"s1"}]
+
+
+async def test_a_caller_that_leaves_undoes_nothing(store: Store) -> None:
+    go_on = hold(store)
+    job = store.submit(put("a"))  # type: ignore[arg-type]
+    job.cancel()
+    go_on.set()
+    assert await store.read(keys) == ["a"] or await store.write(keys) == ["a"]
+
+
+async def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
+    store = await Store.open(str(tmp_path / "core.db"))
+    last = store.submit(put("a"))  # type: ignore[arg-type]
+    await store.close()
+    assert await last == "a"
+    with pytest.raises(StoreFailed):
+        await store.write(keys)
+    await store.close()
+
+
+async def test_a_file_is_made_with_its_folder_and_kept_between_processes(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "core.db"
+    for _ in range(2):
+        store = await Store.open(str(path), full_sync=True)
+        await store.write(lambda tx: tx.run("INSERT OR IGNORE INTO manifests VALUES ('a', '{}')"))
+        assert await store.read(keys) == ["a"]
+        await store.close()
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+async def test_two_cores_never_share_a_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "core.db")
+    first = await Store.open(path)
+    with pytest.raises(StartFailed, match="in use by another"):
+        await Store.open(path)
+    await first.close()
+    await (await Store.open(path)).close()
+
+
+async def test_files_of_others_and_of_newer_versions_are_left_alone(tmp_path: Path) -> None:
+    foreign, newer, text = tmp_path / "foreign.db", tmp_path / "newer.db", tmp_path / "text.db"
+    with sqlite3.connect(foreign) as connection:
+        connection.execute("CREATE TABLE notes (x)")
+    connection.close()
+    await (await Store.open(str(newer))).close()
+    with sqlite3.connect(newer) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+    text.write_text("this is a text file, not a database" * 10)
+    for path, says in ((foreign, "not a database of"), (newer, "newer version"), (text, "can't be opened")):
+        with pytest.raises(StartFailed, match=says):
+            await Store.open(str(path))
+    with pytest.raises(StartFailed):
+        await Store.open(str(tmp_path))
