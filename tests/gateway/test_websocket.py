@@ -100,34 +100,36 @@ async def test_an_address_that_cannot_be_dialled_is_a_failed_dial(url):
         await dial(url)
 
 
-async def test_a_server_that_never_answers_the_upgrade_is_given_up():
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+@contextlib.asynccontextmanager
+async def raw_server(greeting: bytes) -> AsyncIterator[str]:
+    """A server that says one thing, if anything, and then only listens."""
+    gone = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
+            writer.write(greeting)
             await reader.read()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
+        gone.set()
 
-    listening = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
     async with listening:
+        yield f"ws://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+        await asyncio.wait_for(gone.wait(), BOUND_S)
+
+
+async def test_a_server_that_never_answers_the_upgrade_is_given_up():
+    async with raw_server(b"") as url:
         with pytest.raises(DialFailed, match="timed out"):
-            await dial(f"ws://127.0.0.1:{port}/", Timing(open_timeout=0.1))
+            await dial(url, Timing(open_timeout=0.1))
 
 
 async def test_a_server_that_talks_something_else_is_a_failed_dial():
-    async def chatter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 mail.example.com\r\n\r\n")
-        await writer.drain()
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-    listening = await asyncio.start_server(chatter, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    async with listening:
+    async with raw_server(b"220 mail.example.com\r\n\r\n") as url:
         with pytest.raises(DialFailed):
-            await dial(f"ws://127.0.0.1:{port}/")
+            await dial(url)
 
 
 async def test_texts_and_binaries_are_told_apart_and_the_peers_close_is_kept():
