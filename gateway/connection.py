@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 from gateway.harness_api.channel import Channel, ToSend
 from gateway.harness_api.closing import ABNORMAL, Close, describe_close
@@ -68,7 +67,7 @@ class Connection:
         self._channel = Channel()
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[int, Callable[[CallEnd], None]] = {}
-        self._outbox: deque[ToSend] = deque()
+        self._outbox: list[ToSend] = []
         self._writer_waits: asyncio.Future[None] | None = None
         self._dispatching = False
         self._local_reason = ""
@@ -175,13 +174,16 @@ class Connection:
     async def _write(self) -> None:
         while True:
             while self._outbox:
-                frame = self._outbox.popleft()
+                # Everything that is due, as far as the close frame, which is always the last.
+                due, self._outbox = self._outbox, []
+                close = due.pop() if isinstance(due[-1], Close) else None
                 try:
-                    if isinstance(frame, Close):
-                        await self._socket.close(frame.code, frame.reason)
-                        return
-                    await self._socket.send(frame)
+                    if due:
+                        await self._socket.send(cast(list[str], due))
                 except SocketClosed:
+                    return
+                if isinstance(close, Close):
+                    await self._socket.close(close.code, close.reason)
                     return
             self._writer_waits = self._loop.create_future()
             await self._writer_waits

@@ -6,6 +6,7 @@ All of the `websockets` library and all socket errors meet here; the rest of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio import client
@@ -50,8 +51,8 @@ class Socket(Protocol):
         """The next message. Raises SocketClosed."""
         ...
 
-    async def send(self, text: str) -> None:
-        """Sends a text message; waits while the peer does not read. Raises SocketClosed."""
+    async def send(self, texts: Sequence[str]) -> None:
+        """Sends text messages; waits while the peer does not read. Raises SocketClosed."""
         ...
 
     async def close(self, code: int, reason: str) -> None:
@@ -115,6 +116,13 @@ class _HeardConnection(client.ClientConnection):
         self.last_heard = self.loop.time()
         super().process_event(event)
 
+    async def send_texts(self, texts: Sequence[str]) -> None:
+        """Sends several messages with one look at flow control. Raises ConnectionClosed."""
+        async with self.send_context():
+            for text in texts:
+                self.protocol.send_text(text.encode())
+            self.transport.writelines(self.protocol.data_to_send())
+
 
 class _WebSocket:
     def __init__(self, connection: _HeardConnection) -> None:
@@ -130,9 +138,9 @@ class _WebSocket:
         except ConnectionClosed as closed:
             raise _closed(closed) from None
 
-    async def send(self, text: str) -> None:
+    async def send(self, texts: Sequence[str]) -> None:
         try:
-            await self._connection.send(text)
+            await self._connection.send_texts(texts)
         except ConnectionClosed as closed:
             raise _closed(closed) from None
 

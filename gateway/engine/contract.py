@@ -85,6 +85,8 @@ class EffectRequest:
     document: Mapping[str, JsonValue]
     request_hash: str
     model_call: ModelCall | None = None
+    plain: bool = False
+    """`document` is plain (`protocol.jsjson.Parsed`), so its intent is written the fast way."""
 
 
 @dataclass(frozen=True, slots=True)

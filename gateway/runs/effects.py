@@ -132,8 +132,10 @@ class _Effect:
             "effect": self._request.document,
             "requestHash": self._request.request_hash,
         }
+        # A model's intent has no input: nothing in it but ids.
+        plain = self._request.plain or self._request.kind == "model"
         try:
-            self._ports.connection.call("effect.intent", params, self._intent_ended)
+            self._ports.connection.call("effect.intent", params, self._intent_ended, plain=plain)
         except HarnessApiError as error:
             self._fail(error.code, error.message)
         else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from gateway.executors.servers_of import servers_of
 from protocol.canonical import manifest_hash
 from protocol.jsjson import dumps_bytes
 
@@ -31,7 +32,7 @@ class SharedManifest:
     @cached_property
     def declares_mcp_servers(self) -> bool:
         """Whether a run of it has MCP work (mcp-pool 2.1)."""
-        return next(_declared_servers(self.document), None) is not None
+        return bool(servers_of(self.document))
 
 
 class ManifestPool:
@@ -65,31 +66,3 @@ class ManifestPool:
         while self._held > self._kept_bytes:
             _, oldest = self._recent.popitem(last=False)
             self._held -= oldest.text_bytes
-
-
-def _declared_servers(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, str]]:
-    """(agent id or None, server name) of the root agent and of each agent used as a tool, one level deep.
-
-    The manifest may be anything core holds: what is not of the expected shape declares nothing.
-    """
-    for capability in _list(manifest.get("capabilities")):
-        yield from ((None, name) for name in _servers(capability))
-    for capability in _list(manifest.get("capabilities")):
-        for tool in _list(_member(capability, "tools")):
-            child = _member(tool, "agent")
-            if isinstance(child, dict) and "kind" not in child:
-                for inner in _list(child.get("capabilities")):
-                    yield from ((str(child.get("id")), name) for name in _servers(inner))
-
-
-def _servers(capability: Any) -> Iterator[str]:
-    servers = _member(capability, "mcpServers")
-    yield from servers if isinstance(servers, dict) else ()
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _member(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else None

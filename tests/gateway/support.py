@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,11 +64,12 @@ class MemorySocket:
             raise item
         return item
 
-    async def send(self, text: str) -> None:
-        if self._closed is not None:
-            raise self._closed
-        await self.end.gate.wait()
-        self.end.arrived(jsjson.loads(text), text)
+    async def send(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            if self._closed is not None:
+                raise self._closed
+            await self.end.gate.wait()
+            self.end.arrived(jsjson.loads(text), text)
 
     async def close(self, code: int, reason: str) -> None:
         await self.end.gate.wait()

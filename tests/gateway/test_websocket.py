@@ -146,7 +146,7 @@ async def test_texts_and_binaries_are_told_apart_and_the_peers_close_is_kept():
             await socket.receive()
         assert (closed.value.code, closed.value.reason) == (1001, "core is stopping")
         with pytest.raises(SocketClosed):
-            await socket.send("late")
+            await socket.send(["late"])
 
 
 @pytest.mark.spec("harness-api:10.35")
