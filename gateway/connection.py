@@ -244,5 +244,7 @@ class Connection:
         for request_id in event.given_up:
             self.handler.request_given_up(request_id, event.error)
         self.handler.connection_closed()
-        for call_id in event.failed_calls:
-            self._waiting.pop(call_id)(event.error)
+        # Also a call whose answer was lost to a fault of ours ends here.
+        waiting, self._waiting = self._waiting, {}
+        for done in waiting.values():
+            done(event.error)

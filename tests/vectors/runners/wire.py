@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 import structlog
+import uvloop
 
 from protocol import jsjson
 from tests.vectors.case import Case, judge
@@ -34,7 +34,8 @@ def run(_kind: str, path: Path) -> Iterator[Case]:
     fault: str | None = None
     with _without_logs():
         try:
-            asyncio.run(play(recording))
+            # The gateway's own loop.
+            uvloop.run(play(recording))
         except Mismatch as mismatch:
             fault = str(mismatch)
     yield judge(name, fault)

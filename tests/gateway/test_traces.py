@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from protocol.jsjson import Parsed
+from services.common.logs import trace_context
+from services.common.telemetry import Telemetry
+from tests.gateway.support import at_once, effect, gateway, settle
+from tests.gateway.virtual_time import virtual_time
+
+EXECUTE = {"status": "execute"}
+
+
+class Spans(Telemetry):
+    """Notes each span and gives it a number as its trace context."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str], str | None]] = []
+
+    @contextlib.contextmanager
+    def span(
+        self, name: str, attributes: Mapping[str, str], parent: str | None = None
+    ) -> Iterator[str | None]:
+        self.seen.append((name, dict(attributes), parent))
+        yield f"span {len(self.seen)}"
+
+
+@virtual_time
+async def test_a_run_has_a_span_and_each_execution_one_below_it_with_ids_only():
+    contexts: dict[str, str | None] = {}
+
+    async def execute(request: Any, run: Any, signal: Any, rejoin: bool) -> Parsed:
+        await settle()
+        contexts[request.effect_id] = trace_context.get()
+        return Parsed("secret output", plain=True)
+
+    async with gateway(at_once(effect("e1", input="secret"), effect("e2", "model"))) as gw:
+        gw.host.telemetry = Spans()
+        gw.fake.behaviours |= {"e1": execute, "e2": execute}
+        core = await gw.leased()
+        for _ in range(2):
+            core.answer(await core.expect("effect.intent"), EXECUTE)
+        for _ in range(2):
+            report = await core.expect("effect.outcome")
+            core.answer(report, {"status": "completed", "outcome": {"value": 1}})
+        await core.expect("turn.completed")
+        run, first, second = gw.host.telemetry.seen
+    assert run[:2] == (
+        "harness.run",
+        {"nylorun.session.id": "s1", "nylorun.run.id": "r1", "nylorun.turn.id": "t1"},
+    )
+    assert (first[0], first[1], first[2]) == (
+        "harness.effect",
+        {"nylorun.effect.id": "e1", "nylorun.effect.kind": "tool"},
+        "span 1",
+    )
+    assert second[2] == "span 1"
+    assert contexts == {"e1": "span 2", "e2": "span 3"}
+
+
+@virtual_time
+async def test_without_telemetry_every_run_still_has_a_trace_of_its_own():
+    contexts: list[str | None] = []
+
+    async def execute(request: Any, run: Any, signal: Any, rejoin: bool) -> Parsed:
+        contexts.append(trace_context.get())
+        return Parsed(None, plain=True)
+
+    async with gateway(at_once(effect("e1"))) as gw:
+        gw.fake.behaviours["e1"] = execute
+        for number in range(2):
+            core = await gw.leased(run_id=f"r{number}", session_id=f"s{number}")
+            core.answer(await core.expect("effect.intent"), EXECUTE)
+            await core.expect("effect.outcome")
+    assert all(context is not None and context.startswith("00-") for context in contexts)
+    assert len(set(contexts)) == 2
