@@ -12,7 +12,7 @@ import aiohttp
 
 from cli.output import LineSink
 from cli.stack import StackPlan, process_specs
-from cli.supervisor import StartFailed, Supervisor
+from cli.supervisor import LONGEST_PAUSE_S, StartFailed, Supervisor
 
 READY_BOUND_S: Final = 60.0
 POLL_S: Final = 0.05
@@ -21,10 +21,10 @@ POLL_S: Final = 0.05
 class RunningStack:
     """A stack whose processes were started. `stop` ends it."""
 
-    def __init__(self, plan: StackPlan, sink: LineSink) -> None:
+    def __init__(self, plan: StackPlan, sink: LineSink, *, longest_pause_s: float = LONGEST_PAUSE_S) -> None:
         self.plan = plan
         self.stop = asyncio.Event()
-        self.supervisor = Supervisor(process_specs(plan), sink)
+        self.supervisor = Supervisor(process_specs(plan), sink, longest_pause_s=longest_pause_s)
         self._run = asyncio.create_task(self.supervisor.run(self.stop))
 
     async def ready(self) -> None:

@@ -14,8 +14,8 @@ from cli.output import LineSink
 from cli.stack import GATEWAY, ProcessSpec
 
 FIRST_PAUSE_S = 0.25
-LONGEST_PAUSE_S = 10.0
-STEADY_S = 20.0
+LONGEST_PAUSE_S = 5.0
+STEADY_S = 10.0
 """A process that ran this long starts again with the first pause."""
 EARLY_S = 5.0
 """A first start that ends with exit code 1 within this time is a fault of the configuration."""
@@ -40,9 +40,12 @@ class _Running:
 class Supervisor:
     """Owns one task per process for the time of `run`."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], sink: LineSink) -> None:
+    def __init__(
+        self, specs: Sequence[ProcessSpec], sink: LineSink, *, longest_pause_s: float = LONGEST_PAUSE_S
+    ) -> None:
         self._entries = {spec.name: _Running(spec) for spec in specs}
         self._sink = sink
+        self._longest_pause_s = longest_pause_s
         self._setpriv = shutil.which("setpriv")
         self._retiring = asyncio.Event()
 
@@ -97,7 +100,7 @@ class Supervisor:
             self._sink("up", f"{entry.spec.name} {how}; starting it again in {pause:g} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._retiring.wait(), pause)
-            pause = min(LONGEST_PAUSE_S, pause * 2)
+            pause = min(self._longest_pause_s, pause * 2)
 
     async def _run_once(self, entry: _Running) -> int:
         argv = entry.spec.argv
