@@ -92,11 +92,15 @@ async def _until(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
 
 
 async def _stop(link: Link, serving: asyncio.Task[None], grace_s: float, timing: Timing) -> None:
-    """Stops the link. A fault while stopping is logged and never changes the exit code."""
+    """Stops the link, in `grace_s` and what a close handshake takes at most. A fault while stopping is
+    logged and never changes the exit code."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + grace_s
     try:
         await link.stop(grace_s)
         # A dial that is under way ends by itself, and its socket is closed at once.
-        await asyncio.wait({serving}, timeout=timing.open_timeout + timing.close_handshake)
+        left_s = max(ends_at - loop.time(), timing.close_handshake)
+        await asyncio.wait({serving}, timeout=left_s)
     except Exception as error:  # noqa: BLE001  (the process ends either way)
         get_logger().warning("harness_stop_failed", error=error_text(error))
 

@@ -80,6 +80,7 @@ async def served() -> AsyncIterator[Served]:
         await port.close()
 
 
+@pytest.mark.spec("operations:13.14")
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT"])
 async def test_health_has_three_members_in_order_for_any_method(served, method):
     status, content_type, body = await served.ask(method, "/health")
@@ -94,6 +95,7 @@ async def test_health_is_ok_without_a_connection(served):
     assert (status, jsjson.loads(body)["connected"]) == (200, False)
 
 
+@pytest.mark.spec("operations:13.14")
 @pytest.mark.parametrize("path", ["/health/", "/health?x=1", "/", "/Health", "/ready/x", "/drain"])
 async def test_everything_else_is_an_empty_404(served, path):
     status, _, body = await served.ask("GET", path)

@@ -120,6 +120,19 @@ async def test_three_refused_dials_are_logged_and_waited_for_and_the_fourth_work
         assert gw.link.connected
 
 
+@pytest.mark.spec("operations:13.16")
+@virtual_time
+async def test_an_hour_of_refusals_is_an_hour_of_warnings_and_then_it_connects():
+    async with gateway(chance=lambda: 0.999) as gw:
+        gw.core.refusals = ["refused: 401"] * 100_000
+        with logs() as captured:
+            await asyncio.sleep(3600)
+            assert set(events_of(captured)) == {"harness_connect_failed"}
+            assert max(waits(gw.core.dials)) <= 10
+            gw.core.refusals.clear()
+            await gw.greeted()
+
+
 @pytest.mark.spec("harness-api:10.2")
 @pytest.mark.parametrize(("lasted", "wait"), [(11.0, 0.5), (3.0, 2.25)])
 @virtual_time

@@ -19,7 +19,7 @@ from gateway.timing import Timing
 from protocol import jsjson
 from services.common.process import StartFailed
 from services.common.version import version
-from tests.gateway.support import HELLO, TOKEN, FakeExecutors, events_of, for_ever, logs
+from tests.gateway.support import HELLO, TOKEN, FakeExecutors, events_of, for_ever, logs, until_aborted
 from tests.gateway.test_real_engine import EXECUTE, turn
 
 BOUND_S = 20.0
@@ -129,6 +129,7 @@ async def test_a_run_that_ignores_the_stop_is_left_behind_and_its_task_ended():
         assert {task for task in left if "websockets" not in repr(task)} == set()
 
 
+@pytest.mark.spec("operations:13.15")
 async def test_a_taken_health_port_is_one_line_that_names_the_setting():
     fake, stop = FakeExecutors(), asyncio.Event()
     with socket.socket() as taken:
@@ -170,3 +171,55 @@ async def test_a_cancelled_gateway_leaves_nothing_running():
                 await serving
         left = {task for task in asyncio.all_tasks() - before if not task.done()}
         assert {task for task in left if "websockets" not in repr(task)} == set()
+
+
+@pytest.mark.spec("operations:13.13")
+async def test_health_follows_the_connection_before_during_and_after_it():
+    fake, stop, connected = FakeExecutors(), asyncio.Event(), asyncio.Event()
+    port, health_port = free_port(), free_port()
+    settings = GatewaySettings(f"ws://127.0.0.1:{port}/x", TOKEN, health_port=health_port)
+    core = SmallCore()
+    with logs() as captured:
+        serving = asyncio.create_task(
+            run(settings, fake.all(), AlwaysReady(), stop, connected.set, timing=TIMING)
+        )
+        async with asyncio.timeout(BOUND_S):
+            while "harness_connect_failed" not in events_of(captured):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert (await health(settings))["connected"] is False
+            async with serve(core.serve, "127.0.0.1", port, ping_interval=None, close_timeout=0.1):
+                await connected.wait()
+                assert (await health(settings))["connected"] is True
+            await core.closed
+            while "harness_connection_lost" not in events_of(captured):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            assert (await health(settings))["connected"] is False
+            stop.set()
+            await serving
+
+
+@pytest.mark.spec("operations:13.17")
+async def test_a_stop_gives_every_live_run_back_before_it_closes():
+    fake, stop = FakeExecutors(), asyncio.Event()
+    fake.model_recovers = True
+    effect_ids = [f"t{number}:0:model:invocation_t{number}_0_1" for number in range(3)]
+    fake.behaviours |= dict.fromkeys(effect_ids, until_aborted)
+    async with core_and_settings() as (core, settings):
+        core.leases = [turn_of(number) for number in range(3)]
+        serving = asyncio.create_task(run(settings, fake.all(), AlwaysReady(), stop, timing=TIMING))
+        async with asyncio.timeout(BOUND_S):
+            for effect_id in effect_ids:
+                await fake.started[effect_id].wait()
+            stop.set()
+            await serving
+            assert await core.closed == (1000, "harness stopped")
+    released = [frame["p"] for frame in core.requests if frame["m"] == "lease.release"]
+    assert sorted(release["runId"] for release in released) == ["r0", "r1", "r2"]
+    assert {release["reason"] for release in released} == {"shutdown"}
+
+
+def turn_of(number: int) -> dict[str, Any]:
+    answer = turn()
+    answer["run"] |= {"runId": f"r{number}", "sessionId": f"s{number}", "turnId": f"t{number}"}
+    answer["input"]["checkpoint"] |= {"sessionId": f"s{number}", "turnId": f"t{number}"}
+    return answer

@@ -59,6 +59,7 @@ def test_what_the_image_sets_is_ignored():
     read_settings({**BASE, "NYLORUN_HOME": "/x", "NYLORUN_LISTEN_PORT": "nonsense", "NYLORUN_PACKING": "1"})
 
 
+@pytest.mark.spec("operations:13.6", "operations:13.11")
 @pytest.mark.parametrize(
     ("changes", "first"),
     [
@@ -90,6 +91,41 @@ def test_one_wrong_setting_is_named(changes, first):
     assert first in found[0]
 
 
+@pytest.mark.spec("operations:13.3")
+def test_all_foreign_variables_are_named_in_one_line_the_database_first():
+    found = problems({**BASE, "NYLORUN_RESTATE_ADMIN_URL": "x", "NYLORUN_DATABASE_URL": "y"})
+    assert len(found) == 1
+    assert "refuses to start with NYLORUN_DATABASE_URL, NYLORUN_RESTATE_ADMIN_URL" in found[0]
+
+
+@pytest.mark.spec("operations:13.4")
+def test_a_blank_foreign_variable_counts_as_unset():
+    read_settings({**BASE, "NYLORUN_GATES_TOKEN": "  "})
+
+
+@pytest.mark.spec("operations:13.5")
+@pytest.mark.parametrize(("token", "taken"), [("a" * 63, False), ("AB" * 32, True), ("0" * 80, True)])
+def test_a_harness_token_has_64_hex_digits_or_more(token, taken):
+    if taken:
+        assert read_settings({**BASE, "NYLORUN_HARNESS_TOKEN": token}).harness_token == token
+    else:
+        assert "at least 32 bytes as hex" in problems({**BASE, "NYLORUN_HARNESS_TOKEN": token})[0]
+
+
+@pytest.mark.spec("operations:13.11")
+@pytest.mark.parametrize("port", ["0", "70000", "43a"])
+def test_a_health_port_is_a_number_from_1_to_65535(port):
+    found = problems({**BASE, "NYLORUN_HARNESS_HEALTH_PORT": port})
+    assert "NYLORUN_HARNESS_HEALTH_PORT" in found[0]
+
+
+@pytest.mark.spec("operations:13.10")
+def test_trailing_slashes_of_the_gates_url_are_dropped():
+    assert read_settings({**BASE, "NYLORUN_GATES_URL": "http://gateway:4100//"}).gates_url == (
+        "http://gateway:4100"
+    )
+
+
 def test_all_problems_are_told_in_the_order_of_the_checks():
     found = problems(
         {
@@ -108,8 +144,11 @@ def test_a_pod_is_asked_for_no_harness_token():
     assert len(found) == 1
 
 
-def test_another_sandbox_kind_is_ignored():
+@pytest.mark.spec("operations:13.9")
+def test_another_sandbox_kind_is_ignored_and_the_harness_token_required():
     read_settings({**BASE, "NYLORUN_SANDBOX_KIND": "Pod"})
+    found = problems({**without(BASE, "NYLORUN_HARNESS_TOKEN"), "NYLORUN_SANDBOX_KIND": "Pod"})
+    assert found == ["NYLORUN_HARNESS_TOKEN is required."]
 
 
 def test_all_three_targets_mean_the_split_gateway_and_gates_may_be_absent():
@@ -130,6 +169,7 @@ def test_the_split_gateway_checks_the_gates_when_they_are_set():
     assert "NYLORUN_GATES_URL" in problems({**SPLIT, "NYLORUN_GATES_URL": "gateway"})[0]
 
 
+@pytest.mark.spec("operations:13.27")
 @pytest.mark.parametrize("kept", [("MCP_POOL",), ("MCP_POOL", "SANDBOX_MANAGER")])
 def test_one_or_two_targets_are_an_error_that_names_the_others(kept):
     names = ("MODEL_EXECUTOR", "MCP_POOL", "SANDBOX_MANAGER")
