@@ -87,8 +87,9 @@ class Harness:
         self.sent: list[str] = []
         self._next = 0
         self._pending: dict[int, tuple[str, asyncio.Future[Any]]] = {}
-        self._reader = asyncio.create_task(self._read())
+        self._sending: set[asyncio.Task[None]] = set()
         self.closed = asyncio.Event()
+        self._reader = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         try:
@@ -129,9 +130,18 @@ class Harness:
         self._pending[self._next] = (method, future)
         text = frames.encode_request(self._next, method, params)
         self.sent.append(text)
-        # The library's own send may be awaited later; frames go out in the order of these calls.
-        self._sending = asyncio.create_task(self.socket.send(text))
+        if self.closed.is_set():
+            future.set_exception(Refused("closed", "the connection is gone"))
+        else:
+            task = asyncio.create_task(self._send(text))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
         return self._next, future
+
+    async def _send(self, text: str) -> None:
+        # Tasks start in the order they were made, so frames go out in the order of the calls.
+        with contextlib.suppress(ConnectionClosed):
+            await self.socket.send(text)
 
     async def ask(self, method: str, params: Any) -> Any:
         """One request and its result. Raises Refused."""

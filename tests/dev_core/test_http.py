@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from services.dev_core.harness import requests
 from tests.dev_core.support import BOUND_S, HELPER, PLAIN, CoreClient, eventually, running_core, tool
 
 
@@ -192,13 +193,16 @@ async def test_a_body_over_16_mib_is_refused_and_one_of_10_mb_is_served(core: Co
     assert lease.start["checkpoint"]["input"] == text
 
 
-async def test_a_turn_that_does_not_fit_a_frame_fails_with_that_reason(core: CoreClient) -> None:
+async def test_a_turn_that_does_not_fit_a_frame_fails_with_that_reason(
+    core: CoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MAX_RESULT_BYTES", 100_000)
     await core.agent()
     session_id = await core.session()
     harness = await core.connect()
     await core.say(session_id)
     lease = await harness.lease()
-    value = "x" * 34_000_000
+    value = "x" * 60_000
     for name in ("one", "two"):
         await lease.model(value, name)
     await harness.ask("lease.release", {"runId": lease.id, "reason": "shutdown"})

@@ -1,9 +1,10 @@
 """SQLite behind one writer thread that takes whole transactions.
 
 A transaction is a function of a `Tx`: it reads, decides and writes, and its result reaches the caller only
-after its commit. Transactions that queue up while one commits share the next commit, each in a savepoint of
-its own, so that one that raises undoes nothing but itself. Reads of a file have a thread and a connection
-of their own; in memory they take turns with the writes.
+after its commit. Transactions of one turn of the loop, and those that queue up while one commits, share a commit,
+each in a savepoint of its own, so that one that raises undoes nothing but itself. Reads of a file have a
+thread and a connection of their own. A database in memory waits for nothing, so it needs no thread: its
+transactions run in the loop.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from services.dev_core.store.schema import SchemaUnusable, prepare
 
 MEMORY: Final = ":memory:"
 MAX_TRANSACTIONS_PER_COMMIT: Final = 128
-"""Bounds what one commit takes, so that the first of a long queue is not kept waiting for the last."""
+"""Beyond it a commit takes nothing more, so that the first of a long queue is not kept waiting for the last."""
 _JOURNAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _CACHED_STATEMENTS: Final = 256
 _CACHE_KIB: Final = 16 * 1024
@@ -78,7 +79,11 @@ class _Lane:
 
     connection: sqlite3.Connection
     writes: bool
-    jobs: queue.SimpleQueue[_Job | None] = field(default_factory=queue.SimpleQueue)
+    inline: bool = False
+    """Its transactions run in the loop."""
+    jobs: queue.SimpleQueue[list[_Job] | None] = field(default_factory=queue.SimpleQueue)
+    new: list[_Job] = field(default_factory=list)
+    """Of this turn of the loop, not handed over yet."""
     thread: threading.Thread | None = None
 
 
@@ -105,6 +110,8 @@ class Store:
     def _opened(cls, writer: _Lane, reader: _Lane | None, lock: Any) -> Store:
         store = cls(writer, reader, lock)
         for lane in filter(None, (writer, reader)):
+            if lane.inline:
+                continue
             name = "core-db-write" if lane.writes else "core-db-read"
             lane.thread = threading.Thread(target=store._serve, args=(lane,), name=name, daemon=True)
             lane.thread.start()
@@ -131,8 +138,21 @@ class Store:
         if self._closed:
             future.set_exception(StoreFailed("the database is closed"))
         else:
-            lane.jobs.put(_Job(work, future))
+            if not lane.new:
+                self._loop.call_soon(self._hand_over, lane)
+            lane.new.append(_Job(work, future))
         return future
+
+    def _hand_over(self, lane: _Lane) -> None:
+        jobs, lane.new = lane.new, []
+        if not jobs:
+            return
+        if not lane.inline:
+            lane.jobs.put(jobs)
+            return
+        for start in range(0, len(jobs), MAX_TRANSACTIONS_PER_COMMIT):
+            batch = jobs[start : start + MAX_TRANSACTIONS_PER_COMMIT]
+            self._deliver(batch, _commit(lane, batch))
 
     async def close(self) -> None:
         """Executes what is queued, then closes."""
@@ -140,9 +160,12 @@ class Store:
             return
         self._closed = True
         for lane in filter(None, (self._reader, self._writer)):
+            self._hand_over(lane)
+            if lane.thread is None:
+                lane.connection.close()
+                continue
             lane.jobs.put(None)
-            if lane.thread is not None:
-                await asyncio.to_thread(lane.thread.join)
+            await asyncio.to_thread(lane.thread.join)
         if self._lock is not None:
             self._lock.close()
         await asyncio.sleep(0)
@@ -153,13 +176,13 @@ class Store:
         ended = False
         while not ended:
             batch: list[_Job] = []
-            job = lane.jobs.get()
-            while job is not None:
-                batch.append(job)
-                if len(batch) == MAX_TRANSACTIONS_PER_COMMIT:
+            jobs = lane.jobs.get()
+            while jobs is not None:
+                batch += jobs
+                if len(batch) >= MAX_TRANSACTIONS_PER_COMMIT:
                     break
                 try:
-                    job = lane.jobs.get_nowait()
+                    jobs = lane.jobs.get_nowait()
                 except queue.Empty:
                     break
             else:
@@ -197,7 +220,7 @@ def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
                 writer.execute("PRAGMA synchronous = OFF")
                 prepare(writer, MEMORY)
                 undo.pop_all()
-                return _Lane(writer, True), None, None
+                return _Lane(writer, True, inline=True), None, None
             Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = undo.enter_context(_lock(path))
             writer = undo.enter_context(contextlib.closing(_connect(path)))
