@@ -16,15 +16,20 @@ SURROGATE_TEXT = "invalid: an id holds half of a surrogate pair, which no servic
 
 def effect_ref(effect: EffectRequest, run: RunContext) -> common_pb2.EffectRef:
     """The reference of an effect. Raises UnicodeEncodeError for an id with a lone surrogate."""
-    return common_pb2.EffectRef(
-        tenant_id=run.tenant_id,
-        session_id=run.session_id,
-        turn_id=run.turn_id,
-        run_id=run.run_id,
-        effect_id=effect.effect_id,
-        agent_id=run.agent_id,
-        epoch=run.epoch,
-    )
+    reference = common_pb2.EffectRef()
+    fill_effect_ref(reference, effect, run)
+    return reference
+
+
+def fill_effect_ref(reference: common_pb2.EffectRef, effect: EffectRequest, run: RunContext) -> None:
+    """The same, into a message that is there already. Raises UnicodeEncodeError."""
+    reference.tenant_id = run.tenant_id
+    reference.session_id = run.session_id
+    reference.turn_id = run.turn_id
+    reference.run_id = run.run_id
+    reference.effect_id = effect.effect_id
+    reference.agent_id = run.agent_id
+    reference.epoch = run.epoch
 
 
 def js_string(value: JsonValue) -> str:

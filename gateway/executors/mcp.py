@@ -194,14 +194,14 @@ class GrpcMcp:
         """Keyed at the gate: sent again under the same id."""
         _raise_if(signal, _stops_remote)
         return answer_of(
-            await self._unary(_REMOTE, request, run, signal, stops=_stops_remote, answer_s=None), signal
+            await self._unary(_REMOTE, request, run, signal, stops=_stops_remote, within_s=None), signal
         )
 
     async def _ask(self, method: UnaryMethod, request: Any, run: RunContext, signal: AbortSignal) -> Any:
         """A call that starts no tool."""
         signal.raise_if_set()
         return await self._unary(
-            method, request, run, signal, stops=lambda _: True, answer_s=self._timings.discover
+            method, request, run, signal, stops=lambda _: True, within_s=self._timings.discover
         )
 
     async def _unary(
@@ -212,7 +212,7 @@ class GrpcMcp:
         signal: AbortSignal,
         *,
         stops: Any,
-        answer_s: float | None,
+        within_s: float | None,
     ) -> Any:
         resends = Resends(self._replicas, self._timings)
         while True:
@@ -230,7 +230,7 @@ class GrpcMcp:
                         stops=stops,
                         timings=self._timings,
                         service=SERVICE,
-                        answer_s=answer_s,
+                        within_s=within_s,
                     )
                 except CallFailed as failed:
                     failure = _note(failed, replica)

@@ -10,7 +10,7 @@ from gateway.engine.contract import AbortKind, EffectRequest
 from gateway.executors.call_metadata import run_metadata
 from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunAborted, RunContext
-from gateway.executors.effects import SURROGATE_TEXT, effect_ref, js_string, member
+from gateway.executors.effects import SURROGATE_TEXT, fill_effect_ref, js_string, member
 from gateway.executors.pins import pinned
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
@@ -86,6 +86,7 @@ class GrpcModelExecutor:
                 stops=_every_kind,
                 timings=self._timings,
                 service=SERVICE,
+                within_s=replica.quick_s(),
             )
         except RunAborted as aborted:
             if aborted.abort.kind is AbortKind.CANCEL:
@@ -114,12 +115,14 @@ class GrpcModelExecutor:
 
     def _request(self, effect: EffectRequest, run: RunContext) -> model_executor_pb2.ModelCallRequest:
         call = effect.model_call.text() if effect.model_call is not None else b"{}"
-        return model_executor_pb2.ModelCallRequest(
-            effect=effect_ref(effect, run),
+        request = model_executor_pb2.ModelCallRequest(
             invocation_id=js_string(member(effect.document.get("context"), "invocationId")),
-            call=common_pb2.Json(text=call.decode()),
             fixture=run.fixture_model,
         )
+        # In place: a message given to a constructor is copied.
+        fill_effect_ref(request.effect, effect, run)
+        request.call.text = call.decode()
+        return request
 
     def _choose(self, run: RunContext, failed: list[Replica]) -> Replica | None:
         if self._is_direct() and not run.fixture_model:

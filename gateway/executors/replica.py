@@ -67,6 +67,7 @@ class Replica:
         self._missed = 0
         self._asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._quick_s: float | None = None
         self._serving = False
         self.closed = False
 
@@ -79,6 +80,10 @@ class Replica:
     def facts(self) -> Mapping[str, str]:
         """What it said about itself; empty before it did."""
         return self.description.facts if self.description is not None else {}
+
+    def quick_s(self) -> float | None:
+        """Bound of a whole unary call where the service's limit is short; None where it is not, or unknown."""
+        return self._quick_s
 
     def enter(self) -> None:
         """A call goes there."""
@@ -166,6 +171,7 @@ class Replica:
             self._complain(f"It is a {reply.service or 'process without a name'}, not a {self._service}.")
         else:
             self.description = reply
+            self._quick_s = _quick(reply.facts.get("limit_ms", ""), self._timings)
             if self._healthy:
                 self.problem = None
         self._settle()
@@ -183,3 +189,9 @@ class Replica:
         if serving != self._serving:
             self._serving = serving
             self._on_change()
+
+
+def _quick(limit_ms: str, timings: ExecutorTimings) -> float | None:
+    if not (limit_ms.isascii() and limit_ms.isdigit()) or int(limit_ms[:10]) > timings.quick_limit * 1000:
+        return None
+    return max(timings.silence, int(limit_ms) / 1000 + timings.give_up)

@@ -104,10 +104,14 @@ class ReplicaSet:
 
     def idlest(self, without: Collection[Replica] = ()) -> Replica | None:
         """The serving replica with the fewest calls in flight; among equals the one that waited longest."""
-        candidates = [replica for replica in self.serving() if replica not in without] or self.serving()
+        candidates = self.serving()
+        if without:
+            candidates = [replica for replica in candidates if replica not in without] or candidates
         if not candidates:
             return None
-        replica = min(candidates, key=lambda candidate: (candidate.in_flight, candidate.used))
+        replica = candidates[0]
+        if len(candidates) > 1:
+            replica = min(candidates, key=lambda candidate: (candidate.in_flight, candidate.used))
         self._choices += 1
         replica.used = self._choices
         return replica

@@ -20,7 +20,7 @@ class Resends:
     def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings, clock: Clock | None = None) -> None:
         self._replicas = replicas
         self._timings = timings
-        self._clock = clock or asyncio.get_running_loop().time
+        self._clock = clock
         self._until: float | None = None
         self._attempts = 0
         self._faults = 0
@@ -32,7 +32,7 @@ class Resends:
 
         It says nothing about whether the call is of a kind that may be sent again.
         """
-        now = self._clock()
+        now = (self._clock or asyncio.get_running_loop().time)()
         if self._until is None:
             self._until = now + self._timings.resend_for
         if failure.meaning is Meaning.FAULT:

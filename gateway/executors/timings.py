@@ -21,6 +21,8 @@ class ExecutorTimings:
     """After the executor's own limit."""
     assumed_limit: float = 900.0
     """The executor's limit where it named none."""
+    quick_limit: float = 60.0
+    """Up to this limit of the executor's, a unary call has one bound for all of it."""
     abort_answer: float = 10.0
     """From an in-band abort to the end of the call."""
     cancel: float = 3.0

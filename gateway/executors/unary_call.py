@@ -1,7 +1,9 @@
-"""One attempt of a unary effect call: accepted within 30 s, answered by the executor's limit and 15 s more.
+"""One attempt of a unary effect call.
 
-gRPC's own unary call gives the initial metadata only together with the answer, so the client side of
-these calls is a stream of one reply; on the wire it is the same.
+gRPC's own unary call gives the initial metadata only together with the answer. So where the executor's
+limit is long, or not known, the client's side of the call is a stream of one reply (on the wire it is the
+same): accepted within 30 s, answered by the executor's limit and 15 s more. Where the limit is known to be
+short, one bound for the whole call says as much and costs less.
 """
 
 from __future__ import annotations
@@ -35,13 +37,22 @@ class UnaryMethod:
         self.path = path
         self._serialize = request_type.SerializeToString
         self._parse = reply_type.FromString
-        self._name = f"unary {path}"
 
     def on(self, replica: Replica) -> Any:
-        """The callable of a channel, made once per replica."""
-        made = replica.callables.get(self._name)
+        """The plain callable of a channel, made once per replica."""
+        made = replica.callables.get(self.path)
         if made is None:
-            made = replica.callables[self._name] = replica.channel.unary_stream(
+            made = replica.callables[self.path] = replica.channel.unary_unary(
+                self.path, request_serializer=self._serialize, response_deserializer=self._parse
+            )
+        return made
+
+    def as_stream_on(self, replica: Replica) -> Any:
+        """The callable that gives the initial metadata when it comes, made once per replica."""
+        name = f"stream of {self.path}"
+        made = replica.callables.get(name)
+        if made is None:
+            made = replica.callables[name] = replica.channel.unary_stream(
                 self.path, request_serializer=self._serialize, response_deserializer=self._parse
             )
         return made
@@ -57,14 +68,14 @@ async def call_unary(
     stops: Stops,
     timings: ExecutorTimings,
     service: str,
-    answer_s: float | None = None,
+    within_s: float | None = None,
 ) -> Any:
     """The reply. Raises CallFailed, or RunAborted when an abort of a kind that `stops` came first.
 
-    `answer_s` is the limit of a call whose service says no accepted (discovery and the like): the
-    reply must be there by then.
+    `within_s` bounds the whole call; None watches for accepted and its limit.
     """
-    call = method.on(replica)(request, metadata=metadata)
+    callable_ = method.as_stream_on(replica) if within_s is None else method.on(replica)
+    call = callable_(request, metadata=metadata)
     dog = Watchdog(call)
 
     def aborted(abort: Any) -> None:
@@ -74,17 +85,10 @@ async def call_unary(
     forget = signal.listen(aborted)
     replica.enter()
     try:
-        dog.arm(timings.silence if answer_s is None else answer_s)
-        if answer_s is None:
-            limit = accepted_limit_s(await call.initial_metadata(), timings)
-            if limit is not None:
-                dog.arm(limit)
-        reply = await call.read()
-        if reply is _EOF:
-            raise CallFailed(Meaning.FAULT, f"The {service} gave no answer.")
-        # The status is here already; reading it ends the call on both sides.
-        await call.read()
-        return reply
+        if within_s is not None:
+            dog.arm(within_s)
+            return await call
+        return await _watched(call, dog, timings, service)
     except grpc.aio.AioRpcError as error:
         raise failure_of(error, service) from None
     except asyncio.CancelledError:
@@ -100,6 +104,19 @@ async def call_unary(
         dog.disarm()
         replica.leave()
         call.cancel()
+
+
+async def _watched(call: Any, dog: Watchdog, timings: ExecutorTimings, service: str) -> Any:
+    dog.arm(timings.silence)
+    limit = accepted_limit_s(await call.initial_metadata(), timings)
+    if limit is not None:
+        dog.arm(limit)
+    reply = await call.read()
+    if reply is _EOF:
+        raise CallFailed(Meaning.FAULT, f"The {service} gave no answer.")
+    # The status is here already; reading it ends the call on both sides.
+    await call.read()
+    return reply
 
 
 def accepted_limit_s(metadata: Any, timings: ExecutorTimings) -> float | None:

@@ -225,7 +225,7 @@ class GrpcWorkspaces:
                         stops=lambda _: False,
                         timings=self._timings,
                         service=SERVICE,
-                        answer_s=self._timings.workspace,
+                        within_s=self._timings.workspace,
                     )
                 except CallFailed as failed:
                     failure = failed

@@ -31,14 +31,14 @@ class BearerCheck:
         """Whether a call may go on. Takes the same time whichever token is close."""
         if not self._tokens or method.startswith(EXEMPT_PREFIX):
             return True
-        given = b""
         for name, value in metadata or ():
             if name == AUTHORIZATION:
-                text = value if isinstance(value, str) else value.decode("latin-1")
-                if text[: len(_SCHEME)].lower() == _SCHEME:
-                    given = text[len(_SCHEME) :].strip().encode("utf-8", "replace")
-                break
+                return self._fits(value if isinstance(value, str) else value.decode("latin-1"))
+        return False
+
+    def _fits(self, header: str) -> bool:
+        scheme, given = header[: len(_SCHEME)], header[len(_SCHEME) :].encode("utf-8", "replace")
         fits = False
         for token in self._tokens:
             fits |= hmac.compare_digest(given, token)
-        return fits
+        return fits and scheme.lower() == _SCHEME

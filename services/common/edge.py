@@ -48,7 +48,11 @@ class Edge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     ) -> Any:
         """Gives the handler of a call, or one that refuses it."""
         method = handler_call_details.method
-        if not self._check.allows(method, handler_call_details.invocation_metadata):
+        metadata = handler_call_details.invocation_metadata
+        # The handler runs in this task, so it and its log lines know the trace. Reading the metadata once
+        # more in there would build it anew.
+        trace_context.set(find(metadata, TRACEPARENT))
+        if not self._check.allows(method, metadata):
             refusing = self._refusing.get(method)
             if refusing is None:
                 handler = await continuation(handler_call_details)
@@ -94,7 +98,6 @@ class Edge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             async def stream(request: Any, context: Any) -> Any:
                 task = self._enter() if counted else None
                 try:
-                    trace_context.set(find(context.invocation_metadata(), TRACEPARENT))
                     async for reply in behavior(request, context):
                         yield reply
                 except BaseException as error:  # noqa: BLE001  (the edge of the process)
@@ -107,8 +110,6 @@ class Edge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         async def call(request: Any, context: Any) -> Any:
             task = self._enter() if counted else None
             try:
-                if counted:
-                    trace_context.set(find(context.invocation_metadata(), TRACEPARENT))
                 if spans is None:
                     return await behavior(request, context)
                 with spans(method, context):

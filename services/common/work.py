@@ -57,9 +57,15 @@ class WorkBook:
         """Takes work out; a second time changes nothing."""
         if self._in_flight.pop(id(work), None) is None:
             return
-        self.count(f"{work.kind}.{outcome}")
-        counts = self._latencies.setdefault(work.kind, [0] * (len(BOUNDS_MS) + 1))
-        counts[bisect_left(BOUNDS_MS, work.age_ms())] += 1
+        self.passed(work.kind, outcome, work.age_ms())
+
+    def passed(self, kind: str, outcome: str, ms: float) -> None:
+        """Work that took `ms` milliseconds is over; for work that never waits, instead of begin and end."""
+        self.count(f"{kind}.{outcome}")
+        counts = self._latencies.get(kind)
+        if counts is None:
+            counts = self._latencies[kind] = [0] * (len(BOUNDS_MS) + 1)
+        counts[bisect_left(BOUNDS_MS, ms)] += 1
 
     def count(self, name: str, by: int = 1) -> None:
         """Adds to a counter."""

@@ -6,8 +6,8 @@ reads just that; documents that it refuses and JavaScript doesn't (lone surrogat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Sequence
 
 import msgspec
 
@@ -18,70 +18,58 @@ class CallInvalid(ValueError):
     """The document is no ModelCall; the text says why and quotes nothing of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemView:
-    """One prompt item. `content` is its list of parts."""
+class ItemView(msgspec.Struct):
+    """One prompt item. `content` is a list of parts, or the JSON text of what should be one."""
 
-    kind: str
-    role: str
-    raw: str | bytes | memoryview | Sequence[JsonValue]
-
-    def content(self) -> Sequence[JsonValue]:
-        """The parts. Raises CallInvalid when there is no list of objects."""
-        value = self.raw
-        if isinstance(value, bytes | memoryview | str):
-            parsed = loads(value if isinstance(value, str) else bytes(value))
-            if not isinstance(parsed, list):
-                raise CallInvalid("A prompt item's content is not a list.")
-            value = parsed
-        if not all(isinstance(part, dict) for part in value):
-            raise CallInvalid("A content part is not an object.")
-        return value
-
-    def texts(self) -> Iterator[str | None]:
-        """Each part's text; None for a part that is not text."""
-        for part in self.content():
-            assert isinstance(part, dict)
-            text = part.get("text")
-            yield text if part.get("type") == "text" and isinstance(text, str) else None
-
-
-@dataclass(frozen=True, slots=True)
-class CallView:
-    """The prompt's items and the offered tools' names."""
-
-    items: Sequence[ItemView]
-    tools: Sequence[str]
-
-
-class _Item(msgspec.Struct):
     kind: str
     role: str = ""
     content: msgspec.Raw = msgspec.Raw(b"[]")
 
+    def parts(self) -> Sequence[JsonValue]:
+        """The parts. Raises CallInvalid when there is no list of objects."""
+        value: object = self.content
+        if isinstance(value, msgspec.Raw):
+            value = loads(bytes(value))
+        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            raise CallInvalid("A prompt item's content is not a list of parts.")
+        return value
 
-class _Tool(msgspec.Struct):
+    def texts(self) -> list[str | None]:
+        """Each part's text; None for a part that is not text. Raises CallInvalid as `parts` does."""
+        if isinstance(self.content, msgspec.Raw):
+            with contextlib.suppress(msgspec.DecodeError):
+                return [part.text if part.type == "text" else None for part in _PARTS.decode(self.content)]
+        return [_text_of(part) for part in self.parts()]
+
+
+class ToolView(msgspec.Struct):
+    """One offered tool."""
+
     name: str
 
 
-class _Call(msgspec.Struct):
-    prompt: list[_Item]
-    tools: list[_Tool]
+class CallView(msgspec.Struct):
+    """The prompt's items and the offered tools."""
+
+    prompt: list[ItemView]
+    tools: list[ToolView]
 
 
-_DECODER = msgspec.json.Decoder(_Call)
+class _Part(msgspec.Struct):
+    type: str
+    text: str | None = None
+
+
+_PARTS = msgspec.json.Decoder(list[_Part])
+_CALLS = msgspec.json.Decoder(CallView)
 
 
 def view_call(text: str) -> CallView:
     """Reads a ModelCall document. Raises CallInvalid."""
     try:
-        call = _DECODER.decode(text)
+        return _CALLS.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return _view_value(text)
-    return CallView(
-        [ItemView(item.kind, item.role, memoryview(item.content)) for item in call.prompt],
-        [tool.name for tool in call.tools],
-    )
 
 
 def _view_value(text: str) -> CallView:
@@ -102,8 +90,13 @@ def _view_value(text: str) -> CallView:
         raise CallInvalid("The call's tools are not a list of tools with names.")
     items = []
     for item in prompt:
-        role, content = item.get("role"), item.get("content", [])
-        if not isinstance(content, list):
-            raise CallInvalid("A prompt item's content is not a list.")
-        items.append(ItemView(item["kind"], role if isinstance(role, str) else "", content))
-    return CallView(items, [tool["name"] for tool in tools])
+        role = item.get("role")
+        items.append(ItemView(item["kind"], role if isinstance(role, str) else "", item.get("content", [])))
+    return CallView(items, [ToolView(tool["name"]) for tool in tools])
+
+
+def _text_of(part: JsonValue) -> str | None:
+    if not isinstance(part, dict) or part.get("type") != "text":
+        return None
+    text = part.get("text")
+    return text if isinstance(text, str) else None

@@ -35,10 +35,19 @@ class Draining(Exception):
 class Run:
     """A call in flight. Its task belongs to the executor, so a lost connection doesn't end it."""
 
+    __slots__ = ("_result", "task")
+
     def __init__(self) -> None:
-        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.result.add_done_callback(_look_at)
+        self._result: asyncio.Future[str] | None = None
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def result(self) -> asyncio.Future[str]:
+        """Its outcome; made when somebody must wait for it."""
+        if self._result is None:
+            self._result = asyncio.get_running_loop().create_future()
+            self._result.add_done_callback(_look_at)
+        return self._result
 
 
 def _look_at(future: asyncio.Future[str]) -> None:
@@ -134,17 +143,18 @@ class ModelExecutor:
         return self._fixture if call.fixture else self.route
 
     def _begin(self, key: WorkKey, call: ModelCall, run: Run) -> str | Run:
-        work = self.work.begin("model", call.session_id, call.effect_id, "running")
+        began = self.work.clock()
         try:
             answer = self._route_of(call).answer(call)
         except BaseException:
             self._table.forget(key)
-            work.end("fault")
+            self.work.count("model.fault")
             raise
         if not answer.delay_ms:
-            self._settle(key, run, answer.outcome)
-            work.end("completed")
+            self._table.finish(key, answer.outcome, len(answer.outcome))
+            self.work.passed("model", "completed", (self.work.clock() - began) * 1000)
             return answer.outcome
+        work = self.work.begin("model", call.session_id, call.effect_id, "running")
         task = asyncio.create_task(self._later(key, run, answer.outcome, answer.delay_ms / 1000))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -154,9 +164,6 @@ class ModelExecutor:
 
     async def _later(self, key: WorkKey, run: Run, outcome: str, delay_s: float) -> None:
         await self._sleep(delay_s)
-        self._settle(key, run, outcome)
-
-    def _settle(self, key: WorkKey, run: Run, outcome: str) -> None:
         self._table.finish(key, outcome, len(outcome))
         if not run.result.done():
             run.result.set_result(outcome)
@@ -167,8 +174,11 @@ class ModelExecutor:
 
 
 def _fingerprint(call: ModelCall) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for part in (call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else ""):
-        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    digest = hashlib.sha256(
+        "\0".join((call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "")).encode(
+            "utf-8", "surrogatepass"
+        )
+    )
+    digest.update(b"\0")
     digest.update(call.text.encode("utf-8", "surrogatepass"))
     return digest.digest()

@@ -12,17 +12,17 @@ TOOL: Final = "lookup_order"
 
 def fixture_answer(call: CallView) -> str:
     """The candidate's JSON text: a pure function of the call. Raises CallInvalid for odd content."""
-    last = call.items[-1] if call.items else None
+    last = call.prompt[-1] if call.prompt else None
     if last is not None and last.kind == "tool-result":
-        parts = last.content()
+        parts = last.parts()
         texts = [
             text if text is not None else dumps(part) for part, text in zip(parts, last.texts(), strict=True)
         ]
         return _text("Order lookup complete: " + " ".join(texts))
-    users = [item for item in call.items if item.kind == "message" and item.role == "user"]
+    users = [item for item in call.prompt if item.kind == "message" and item.role == "user"]
     if len(users) > 1:
         return _text("I remember: " + " ".join(text or "" for text in users[0].texts()))
-    if TOOL not in call.tools:
+    if all(tool.name != TOOL for tool in call.tools):
         return _text("Hello from the fixture model.")
     return _candidate(
         {"type": "tool-call", "id": "fixture_lookup", "name": TOOL, "args": {"orderId": "demo-123"}}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import msgspec
+
 from services.model_executor.call_view import CallInvalid, view_call
 from services.model_executor.fixture import fixture_answer
 from services.model_executor.outcomes import invalid_request
@@ -15,8 +17,7 @@ SCRIPT_SETTING: Final = "WHIPPLETREE_MODEL_SCRIPT"
 _MARGIN_MS: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCall:
+class ModelCall(msgspec.Struct, frozen=True):
     """One model call. `text` is the ModelCall document, forwarded as it came."""
 
     tenant_id: str

@@ -31,6 +31,7 @@ A call that no entry fits gets the failure `invalid_request`, which quotes what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +56,23 @@ class ScriptInvalid(ValueError):
     """The file can't be used; the text names the place."""
 
 
+class _Asked:
+    """What entries look at, found when the first one does."""
+
+    def __init__(self, call: CallView) -> None:
+        self._call = call
+
+    @cached_property
+    def step(self) -> int:
+        """How many groups follow the last user message."""
+        return step_of(self._call)
+
+    @cached_property
+    def text(self) -> str:
+        """The text of the last prompt item."""
+        return last_text(self._call)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry; `outcome` is the JSON text of what it gives."""
@@ -65,12 +83,12 @@ class Entry:
     delay_ms: int
     outcome: str
 
-    def fits(self, agent: str, step: int, text: str) -> bool:
-        """Whether it answers a call."""
+    def fits(self, agent: str, asked: _Asked) -> bool:
+        """Whether it answers a call. Raises CallInvalid for odd content."""
         return (
             (self.agent is None or self.agent == agent)
-            and (self.step is None or self.step == step)
-            and (self.text is None or self.text in text)
+            and (self.step is None or self.step == asked.step)
+            and (self.text is None or self.text in asked.text)
         )
 
 
@@ -87,14 +105,15 @@ class Script:
 
     def answer(self, agent: str, call: CallView) -> tuple[int, str]:
         """Delay in milliseconds and outcome. Raises CallInvalid for odd content."""
-        step, text = step_of(call), last_text(call)
+        asked = _Asked(call)
         for entry in self.entries:
-            if entry.fits(agent, step, text):
+            if entry.fits(agent, asked):
                 return entry.delay_ms, entry.outcome
-        kind = call.items[-1].kind if call.items else "none"
+        text = asked.text
+        kind = call.prompt[-1].kind if call.prompt else "none"
         quoted = text if len(text) <= _MAX_QUOTE else text[:_MAX_QUOTE] + "…"
         return 0, invalid_request(
-            f"No entry of the model script fits: agent {dumps(agent)}, step {step}, "
+            f"No entry of the model script fits: agent {dumps(agent)}, step {asked.step}, "
             f"last prompt item {kind} with the text {dumps(quoted)}."
         )
 
@@ -102,7 +121,7 @@ class Script:
 def step_of(call: CallView) -> int:
     """How many groups follow the last user message."""
     step, in_group = 0, False
-    for item in call.items:
+    for item in call.prompt:
         if item.kind == "message" and item.role == "user":
             step, in_group = 0, False
         elif (item.kind == "message" and item.role == "assistant") or (
@@ -114,9 +133,9 @@ def step_of(call: CallView) -> int:
 
 def last_text(call: CallView) -> str:
     """The text parts of the last prompt item, one a line."""
-    if not call.items:
+    if not call.prompt:
         return ""
-    return "\n".join(text for text in call.items[-1].texts() if text is not None)
+    return "\n".join(text for text in call.prompt[-1].texts() if text is not None)
 
 
 def load_script(path: str) -> Script:

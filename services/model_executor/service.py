@@ -48,7 +48,11 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
     def facts(self) -> Mapping[str, str]:
         """Which route answers."""
         route = self._executor.route
-        return {"route": route.name, "recovers": "true" if route.recovers else "false"}
+        return {
+            "route": route.name,
+            "recovers": "true" if route.recovers else "false",
+            "limit_ms": str(route.limit_ms),
+        }
 
     def in_flight(self) -> Sequence[admin_pb2.CallInFlight]:
         """Calls in flight."""
@@ -97,13 +101,7 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
 
 def _read_call(request: model_executor_pb2.ModelCallRequest) -> ModelCall:
     effect = request.effect
-    for name in ("tenant_id", "session_id", "effect_id"):
-        value = getattr(effect, name)
-        if not value or len(value) > _MAX_ID:
-            raise invalid(f"effect.{name} must have 1 to {_MAX_ID} characters.")
-    if not request.invocation_id:
-        raise invalid("invocation_id is missing.")
-    return ModelCall(
+    call = ModelCall(
         tenant_id=effect.tenant_id,
         session_id=effect.session_id,
         turn_id=effect.turn_id,
@@ -114,3 +112,13 @@ def _read_call(request: model_executor_pb2.ModelCallRequest) -> ModelCall:
         text=request.call.text,
         fixture=request.fixture,
     )
+    for name, value in (
+        ("tenant_id", call.tenant_id),
+        ("session_id", call.session_id),
+        ("effect_id", call.effect_id),
+    ):
+        if not 0 < len(value) <= _MAX_ID:
+            raise invalid(f"effect.{name} must have 1 to {_MAX_ID} characters.")
+    if not call.invocation_id:
+        raise invalid("invocation_id is missing.")
+    return call

@@ -8,7 +8,9 @@ from tests.model_executor.support import document, tool_result, user
 
 def seen(call):
     view = view_call(call)
-    return [(item.kind, item.role, list(item.texts())) for item in view.items], list(view.tools)
+    return [(item.kind, item.role, list(item.texts())) for item in view.prompt], [
+        tool.name for tool in view.tools
+    ]
 
 
 @pytest.mark.parametrize("extra", ["plain", "😀", "\ud800", "1e400"])
@@ -48,5 +50,5 @@ def test_what_is_no_call_is_refused_without_quoting_it(call):
 def test_content_that_is_no_list_of_parts_is_refused(content):
     with pytest.raises(CallInvalid):
         list(
-            view_call(f'{{"prompt":[{{"kind":"message","content":{content}}}],"tools":[]}}').items[0].texts()
+            view_call(f'{{"prompt":[{{"kind":"message","content":{content}}}],"tools":[]}}').prompt[0].texts()
         )
