@@ -1,0 +1,179 @@
+"""The two commands that people type first, as real processes."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from cli.core_client import CoreClient
+from cli.ports import SETTINGS, free_ports
+from cli.state import open_state
+from tests.system.support import until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+
+def command(*words):
+    return [sys.executable, "-m", "cli.main", *words]
+
+
+def moved_ports():
+    ports = free_ports()
+    environ = {setting: f"127.0.0.1:{getattr(ports, name)}" for name, setting in SETTINGS.items()}
+    return ports, {**environ, "NYLORUN_HARNESS_HEALTH_PORT": str(ports.health)}
+
+
+@contextlib.asynccontextmanager
+async def started(*words, environ):
+    process = await asyncio.create_subprocess_exec(
+        *command(*words),
+        env={**os.environ, **environ},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def read_until(process, text):
+    seen = []
+    async with asyncio.timeout(60):
+        while True:
+            line = (await process.stdout.readline()).decode()
+            assert line, "".join(seen)
+            seen.append(line)
+            if text in line:
+                return seen
+
+
+def children_of(folder):
+    """Processes that still hold something of the folder in their environment or command line."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/cmdline", "rb") as file:
+                if str(folder).encode() in file.read():
+                    found.append(int(entry))
+    return found
+
+
+def test_the_demo_completes_a_turn_through_all_services():
+    done = subprocess.run(command("demo"), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Agent: Order A-1001" in done.stdout
+    rows = re.findall(r"^(\S.*?)  +(model-executor|mcp-pool|sandbox-manager) +(\d+) +(\d+) ", done.stdout, re.M)
+    assert [(what, where) for what, where, _, _ in rows] == [
+        ("model call", "model-executor"),
+        ("orders__get_order", "mcp-pool"),
+        ("orders__order_total", "mcp-pool"),
+        ("model call", "model-executor"),
+        ("bash", "sandbox-manager"),
+        ("model call", "model-executor"),
+        ("edit", "sandbox-manager"),
+        ("model call", "model-executor"),
+        ("read", "sandbox-manager"),
+        ("model call", "model-executor"),
+    ]
+    assert done.stderr == ""
+
+
+async def test_the_demo_stays_up_when_asked_and_stops_on_ctrl_c():
+    async with started("demo", "--stay", environ={}) as process:
+        lines = await read_until(process, "Staying up")
+        url = re.search(r"http://\S+", lines[-1]).group()
+        async with CoreClient(url) as core:
+            assert (await core._call("GET", "/health"))["status"] == "ok"
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 40) == 0
+
+
+async def test_up_serves_restarts_what_dies_and_stops_cleanly(tmp_path):
+    ports, environ = moved_ports()
+    environ["WHIPPLETREE_STATE_DIR"] = str(tmp_path / "state")
+    async with started("up", environ=environ) as process:
+        await read_until(process, "Ready.")
+        async with CoreClient(f"http://127.0.0.1:{ports.core_http}") as core:
+            await core.put_agent("a", {"manifestSchemaVersion": 4, "id": "a", "capabilities": []})
+            session = await core.create_session("a")
+            await core.send_message(session, "Hello")
+            view = await until(lambda: core.session(session), lambda seen: seen["status"] == "completed")
+            assert "scripted answer" in view["lastTurn"]["result"]["output"]
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 40) == 0
+    assert children_of(tmp_path) == []
+
+
+async def test_what_up_keeps_is_there_after_a_restart(tmp_path):
+    ports, environ = moved_ports()
+    environ["WHIPPLETREE_STATE_DIR"] = str(tmp_path)
+    url = f"http://127.0.0.1:{ports.core_http}"
+    async with started("up", environ=environ) as process:
+        await read_until(process, "Ready.")
+        async with CoreClient(url) as core:
+            await core.put_agent("a", {"manifestSchemaVersion": 4, "id": "a", "capabilities": []})
+            session = await core.create_session("a")
+            await core.send_message(session, "Hello")
+            await until(lambda: core.session(session), lambda seen: seen["status"] == "completed")
+        process.kill()
+        await process.wait()
+    # The children die with their parent; their ports are free again when nobody listens.
+    for name in SETTINGS:
+        await until(lambda name=name: _closed(getattr(ports, name)), bool)
+    async with started("up", environ=environ) as process:
+        await read_until(process, "Ready.")
+        async with CoreClient(url) as core:
+            assert (await core.session(session))["status"] == "completed"
+        process.terminate()
+        assert await asyncio.wait_for(process.wait(), 40) == 0
+
+
+async def _closed(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_up_names_the_taken_port_and_its_setting(tmp_path):
+    _, environ = moved_ports()
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        environ["WHIPPLETREE_MCP_POOL_LISTEN"] = f"127.0.0.1:{holder.getsockname()[1]}"
+        environ["WHIPPLETREE_STATE_DIR"] = str(tmp_path)
+        done = subprocess.run(
+            command("up"), env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "WHIPPLETREE_MCP_POOL_LISTEN" in done.stderr
+
+
+async def test_no_token_reaches_a_log_a_command_line_or_an_environment(tmp_path):
+    _, environ = moved_ports()
+    state = open_state(tmp_path)
+    tokens = [state.token_file(name).read_text().strip() for name in os.listdir(tmp_path / "tokens")]
+    environ["WHIPPLETREE_STATE_DIR"] = str(tmp_path)
+    environ["NYLORUN_LOG_LEVEL"] = "debug"
+    async with started("up", environ=environ) as process:
+        lines = await read_until(process, "Ready.")
+        seen = "".join(lines)
+        for entry in os.listdir("/proc"):
+            for name in ("cmdline", "environ"):
+                with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(entry)}/{name}", "rb") as file:
+                    seen += file.read().decode("utf-8", "replace")
+        process.terminate()
+        rest, _ = await process.communicate()
+    seen += rest.decode()
+    assert len(tokens) == 4
+    assert not [token for token in tokens if token in seen]
+    assert json.dumps(seen).count(str(tmp_path)) > 0
