@@ -23,6 +23,7 @@ RUN python3 -m venv /app \
     && ln -s /app/bin/whippletree /usr/local/bin/whippletree \
     && useradd --uid 1000 --user-group --no-create-home --home-dir /harness --shell /usr/sbin/nologin whippletree \
     && install -d -o 1000 -g 1000 /harness /state /tokens
+COPY deploy/model-script.json /etc/whippletree/model-script.json
 ENV PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /harness
