@@ -1,0 +1,43 @@
+"""Benchmarks that start the real processes, with small parameters: they run and say what they promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.support import run_bench
+
+pytestmark = pytest.mark.system
+
+
+def test_effect_overhead_has_a_way_in_process_and_a_bare_one_for_each_kind() -> None:
+    result = run_bench("effect_overhead", "--calls", "10", "--sizes", "1KiB,64KiB")
+    assert {"added_ms_p50_1KiB", "added_ms_p99_64KiB", "hop_over_echo_1KiB"} <= set(result["figures"])
+    assert {"mcp_added_ms_p50_1KiB", "sandbox_added_ms_p50_1KiB"} <= set(result["figures"])
+    assert {"echo_ms_p50_1KiB", "mcp_stream_ms_p50_1KiB", "sandbox_stream_ms_p50_1KiB"} <= set(
+        result["baseline"]
+    )
+    assert {"hop_over_echo_1KiB", "mcp_over_stream_1KiB", "journal_over_floor"} <= set(result["ratio"])
+    assert result["ratio"]["hop_over_echo_1KiB"] == pytest.approx(
+        result["figures"]["call_ms_p50_1KiB"] / result["baseline"]["echo_ms_p50_1KiB"], rel=0.01
+    )
+
+
+def test_effect_overhead_measures_a_megabyte_each_way() -> None:
+    result = run_bench("effect_overhead", "--calls", "20", "--sizes", "1MiB", "--kinds", "model,mcp,sandbox")
+    assert result["baseline"]["echo_ms_p50_1MiB"] > 0
+
+
+@pytest.mark.parametrize("via", ["sandbox", "mcp"])
+def test_run_throughput_counts_runs_and_effects(via: str) -> None:
+    flags = ("--sessions", "2", "--turns", "2", "--tools", "2", "--via", via)
+    figures = run_bench("run_throughput", *flags)["figures"]
+    assert figures["effects_per_s_2x2x2"] == pytest.approx(4 * figures["runs_per_s_2x2x2"], rel=0.01)
+    assert figures["cpu_s_2x2x2"] > 0
+    assert figures["peak_mib_2x2x2"] > 50
+
+
+def test_held_runs_compares_a_gateway_that_holds_with_an_idle_one() -> None:
+    result = run_bench("held_runs", "--sessions", "20")
+    assert result["figures"]["sessions"] == 20
+    assert result["figures"]["held_mib"] > 0
+    assert result["baseline"]["idle_mib"] > 0
