@@ -123,7 +123,7 @@ class BwrapBackend:
         if problem is not None:
             raise BackendError(problem)
         version = await _version(self._program)
-        await asyncio.to_thread(self._layout.purge)
+        await asyncio.to_thread(self._layout.prepare)
         self._starter = await self._make_starter(self._program)
         result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
         if result.exit_code != 0:

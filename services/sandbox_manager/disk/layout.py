@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,9 +69,12 @@ class Layout:
         """Keys that begin with a prefix, sorted. Raises BackendError."""
         return self._guard("listed", lambda: self._keys(prefix))
 
-    def purge(self) -> None:
-        """Ends deletions that an earlier process did not. Raises BackendError."""
-        self._guard("cleaned", self._purge)
+    def prepare(self) -> None:
+        """Opens the root to the workspaces' user, ends deletions that an earlier process did not.
+
+        Raises BackendError.
+        """
+        self._guard("cleaned", self._prepare)
 
     def _open(self, key: str) -> Place:
         path = self.root / key
@@ -127,6 +131,12 @@ class Layout:
                 for entry in entries
                 if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
             )
+
+    def _prepare(self) -> None:
+        if self.identity is not None:
+            # To pass through, not to look around.
+            self.root.chmod(stat.S_IMODE(self.root.stat().st_mode) | 0o011)
+        self._purge()
 
     def _purge(self) -> None:
         try:

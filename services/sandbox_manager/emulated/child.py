@@ -49,7 +49,8 @@ def main(arguments: list[str]) -> None:
         wires = _Wires(requests, output)
         wires.write(wire.document(wire.READY, {}))
         while (request := wires.read()) is not None:
-            wires.write(wire.document(wire.END, {"exitCode": _serve(folder, request, wires)}))
+            wires.write(wire.message(wire.BEGUN, b""))
+            wires.write(wire.document(wire.END, _answer(folder, request, wires)))
 
 
 def _load_everything() -> None:
@@ -120,6 +121,15 @@ class _Wires:
             data = to_bytes(text)
             for at in range(0, len(data), wire.MOST_PIECE_BYTES):
                 self.write(wire.message(kind, data[at : at + wire.MOST_PIECE_BYTES]))
+
+
+def _answer(root: int, request: Mapping[str, Any], wires: _Wires) -> dict[str, Any]:
+    try:
+        return {"exitCode": _serve(root, request, wires)}
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return {"error": error.strerror or "Input/output error"}
 
 
 def _serve(root: int, request: Mapping[str, Any], wires: _Wires) -> int:

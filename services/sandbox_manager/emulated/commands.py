@@ -9,9 +9,14 @@ from typing import Any, Final
 
 import just_bash.commands.sqlite3.sqlite3_cmd as library_sqlite
 from just_bash.commands import create_command_registry
+from just_bash.commands.cat.cat import CatCommand
 from just_bash.commands.env.env import EnvCommand
+from just_bash.commands.rm.rm import RmCommand
+from just_bash.interpreter.errors import InterpreterError
 from just_bash.interpreter.types import VariableStore
 from just_bash.types import Command, CommandContext, ExecResult
+
+from services.sandbox_manager.emulated.filesystem import EntryFileSystem
 
 _FILE_ACTIONS: Final = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH})
 _NOT_COMMANDS: Final = ("argv.py", "printenv.py")
@@ -23,8 +28,62 @@ def known_commands() -> dict[str, Command]:
     commands = dict(create_command_registry())
     for name in _NOT_COMMANDS:
         commands.pop(name, None)
-    commands["env"] = _Env()
-    return commands
+    commands |= {"env": _Env(), "cat": _Cat(), "rm": _Rm()}
+    return {name: _Guarded(name, command) for name, command in commands.items()}
+
+
+class _Guarded:
+    """A command whose faults are its own: the script goes on, as after any failed command."""
+
+    def __init__(self, name: str, command: Command) -> None:
+        self.name = name
+        self._command = command
+
+    async def execute(self, args: list[str], ctx: CommandContext) -> ExecResult:
+        """Runs the command."""
+        try:
+            return await self._command.execute(args, ctx)
+        except (InterpreterError, RecursionError, MemoryError):
+            raise
+        except UnicodeError:
+            return ExecResult(
+                "", f"{self.name}: the emulated command can't handle bytes that are no text\n", 1
+            )
+        except Exception as error:  # noqa: BLE001  (the edge of the library's commands)
+            return ExecResult("", f"{self.name}: the emulated command failed ({type(error).__name__})\n", 1)
+
+
+class _Rm(RmCommand):
+    """`rm` that sees links themselves: the library's own never finds a dangling one."""
+
+    async def execute(self, args: list[str], ctx: CommandContext) -> ExecResult:
+        """Runs the command."""
+        if isinstance(ctx.fs, EntryFileSystem):
+            ctx = replace(ctx, fs=ctx.fs.unfollowing())
+        result: ExecResult = await super().execute(args, ctx)
+        return result
+
+
+class _Cat(CatCommand):
+    """`cat` that adds no line end; the library's own is used for numbers and marks."""
+
+    async def execute(self, args: list[str], ctx: CommandContext) -> ExecResult:
+        """Runs the command."""
+        files = [arg for arg in args if arg not in {"--", "-u"}] or ["-"]
+        if any(arg.startswith("-") and arg != "-" for arg in files):
+            result: ExecResult = await super().execute(args, ctx)
+            return result
+        parts: list[str] = []
+        complaints: list[str] = []
+        for file in files:
+            try:
+                if file in {"-", "/dev/stdin"}:
+                    parts.append(ctx.stdin)
+                else:
+                    parts.append(await ctx.fs.read_file(ctx.fs.resolve_path(ctx.cwd, file)))
+            except OSError as error:
+                complaints.append(f"cat: {file}: {error}\n")
+        return ExecResult("".join(parts), "".join(complaints), 1 if complaints else 0)
 
 
 class _Env(EnvCommand):

@@ -44,7 +44,7 @@ class EmulatedBackend:
         try:
             if problem is not None:
                 raise BackendError(problem)
-            await asyncio.to_thread(self._layout.purge)
+            await asyncio.to_thread(self._layout.prepare)
             await self.children.warm()
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"the emulated shell can't be used: {error}")

@@ -57,6 +57,10 @@ class EntryFileSystem:
         self._folder = folder
         self._host = os.readlink(f"/proc/self/fd/{folder}")
 
+    def unfollowing(self) -> EntryFileSystem:
+        """The same entry, but `stat` tells of links themselves."""
+        return _Unfollowing(self._folder)
+
     # Files
 
     async def read_file(self, path: str, encoding: str = "utf-8") -> str:
@@ -293,6 +297,14 @@ class EntryFileSystem:
                 os.ftruncate(target, 0)
                 while data := reader.read(_COPY_BYTES):
                     _append(target, data)
+
+
+class _Unfollowing(EntryFileSystem):
+    """An entry whose `stat` is `lstat`."""
+
+    async def stat(self, path: str) -> FsStat:
+        """Facts of a name itself."""
+        return await self.lstat(path)
 
 
 class _Parent:

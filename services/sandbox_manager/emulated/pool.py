@@ -34,6 +34,8 @@ RESIDENT_BYTES: Final = 256 * 1024 * 1024
 """A child that keeps more than this after a command is replaced."""
 TIMED_OUT: Final = 124
 ABORTED: Final = 130
+MOST_TRIES: Final = 4
+"""How many children may die idle, one after the other, before a request has begun."""
 _MODULE: Final = "services.sandbox_manager.emulated.child"
 _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
 
@@ -49,7 +51,12 @@ class ChildPool:
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
         self._starting: set[asyncio.Task[None]] = set()
+        self._expecting = 0
         self._closed = False
+
+    def pids(self) -> list[int]:
+        """The processes that it has started and that have not ended."""
+        return [child.pid for child in self._all if child.alive]
 
     async def warm(self) -> None:
         """Starts a child if there is none. Raises BackendError."""
@@ -64,16 +71,22 @@ class ChildPool:
         if signal.aborted:
             return ExecResult(ABORTED, "", "", killed=True)
         async with self._free:
-            child = await self._take()
-            self._prepare_another()
-            forget = signal.listen(lambda: child.kill(ABORTED))
-            timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, child.kill, TIMED_OUT)
-            try:
-                return await child.run(request)
-            finally:
-                timer.cancel()
-                forget()
-                self._give_back(child)
+            for _ in range(MOST_TRIES):
+                with contextlib.suppress(_NeverBegan):
+                    return await self._run(request, timeout_ms, signal)
+        raise BackendError("The emulated shell ends whenever it is asked to do something.")
+
+    async def _run(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
+        child = await self._take()
+        self._prepare_another()
+        forget = signal.listen(lambda: child.kill(ABORTED))
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, child.kill, TIMED_OUT)
+        try:
+            return await child.run(request)
+        finally:
+            timer.cancel()
+            forget()
+            self._give_back(child)
 
     async def close(self) -> None:
         """Kills every child."""
@@ -90,17 +103,21 @@ class ChildPool:
         self._idle.clear()
 
     async def _take(self) -> _Child:
-        while self._idle:
-            child = self._idle.pop()
-            if child.alive:
-                return child
-            self._forget(child)
-        if self._starting:
-            # One is on its way: it comes sooner than a new one would.
-            await asyncio.wait(self._starting, return_when=asyncio.FIRST_COMPLETED)
-            if self._idle:
-                return self._idle.pop()
-        return await self._start()
+        while True:
+            while self._idle:
+                child = self._idle.pop()
+                if child.alive:
+                    return child
+                self._forget(child)
+            expected = len(self._starting) > self._expecting
+            if not self._starting or (len(self._all) < self._most and not expected):
+                return await self._start()
+            # One is on its way that nobody else waits for: it comes sooner than a new one would.
+            self._expecting += 1
+            try:
+                await asyncio.wait(self._starting, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._expecting -= 1
 
     def _give_back(self, child: _Child) -> None:
         if child.alive and not child.busy and child.resident() <= RESIDENT_BYTES:
@@ -144,6 +161,10 @@ class ChildPool:
         return child
 
 
+class _NeverBegan(Exception):
+    """A child ended before it had read its request: another one may take it."""
+
+
 class _Stream:
     def __init__(self) -> None:
         self.kept = bytearray()
@@ -160,14 +181,16 @@ class _Child:
 
     def __init__(self, root: Path, identity: Identity | None) -> None:
         self._process = _spawn(root, identity or Identity(os.getuid(), os.getgid()))
+        self.pid = self._process.pid
         self._loop = asyncio.get_running_loop()
         self._messages = wire.Reader()
         self._unsent = bytearray()
-        self._end: asyncio.Future[int | None] = self._loop.create_future()
+        self._end: asyncio.Future[dict[str, Any] | None] = self._loop.create_future()
         self._started = asyncio.Event()
         self._exited = asyncio.Event()
         self._killed: int | None = None
         self._open = True
+        self._begun = False
         self.busy = True
         self.alive = True
         self._stdout, self._stderr = _Stream(), _Stream()
@@ -189,18 +212,22 @@ class _Child:
 
     async def run(self, request: Mapping[str, Any]) -> ExecResult:
         """Has it do one thing. Raises BackendError when it ended without being told to."""
-        self.busy = True
+        self.busy, self._begun = True, False
         self._stdout, self._stderr = _Stream(), _Stream()
         self._end = self._loop.create_future()
         self._unsent += wire.document(wire.REQUEST, request)
         self._writable()
-        code = await self._end
-        if code is None and self._killed is None:
+        end = await self._end
+        self.busy = end is None
+        if end is None and not self._begun and self._killed is None:
+            raise _NeverBegan
+        if end is None and self._killed is None:
             raise BackendError("The emulated shell ended in the middle of a command.")
-        killed = self._killed if code is None else None
-        self.busy = code is None
+        if end is not None and "error" in end:
+            raise BackendError(f"The emulated shell can't work on this workspace: {end['error']}.")
+        killed = self._killed if end is None else None
         return ExecResult(
-            exit_code=code if code is not None else killed or 0,
+            exit_code=int(end["exitCode"]) if end is not None else killed or 0,
             stdout=decode(bytes(self._stdout.kept)),
             stderr=decode(bytes(self._stderr.kept)),
             killed=killed is not None,
@@ -250,12 +277,14 @@ class _Child:
             self._ended()
             return
         for kind, content in self._messages.feed(data):
-            if kind == wire.STDOUT:
+            if kind == wire.BEGUN:
+                self._begun = True
+            elif kind == wire.STDOUT:
                 self._stdout.add(content)
             elif kind == wire.STDERR:
                 self._stderr.add(content)
             elif kind == wire.END and not self._end.done():
-                self._end.set_result(int(json.loads(content)["exitCode"]))
+                self._end.set_result(json.loads(content))
             elif kind == wire.READY:
                 self._started.set()
 

@@ -52,9 +52,9 @@ def compile_patterns(patterns: str, ignore_case: bool) -> Matcher:
     warnings: list[str] = []
     for pattern in patterns.split("\n"):
         parser = _Parser(pattern, ignore_case)
-        source = parser.parse()
-        warnings += parser.warnings
         try:
+            source = parser.parse()
+            warnings += parser.warnings
             expressions.append(re.compile(source, flags))
         except (re.error, OverflowError, RecursionError):
             raise BadPattern("Regular expression too big") from None
@@ -212,6 +212,8 @@ class _Parser:
         negated = self._peek() == "^"
         if negated:
             self._at += 1
+        if not self._peek():
+            raise BadPattern("Invalid regular expression")
         items: list[str] = []
         first = True
         while True:

@@ -46,6 +46,14 @@ Emit = Callable[[str, str], None]
 """Gets what was written to stdout and to stderr."""
 
 
+_REDIRECTED: Final = frozenset({"SimpleCommand", "Group", "Subshell"})
+"""Commands whose redirections the library follows."""
+
+
+class _OfFunction(ExecResult):
+    """What a call of a shell function gave."""
+
+
 class _Streaming(Interpreter):
     """An interpreter that hands its output out unless something else reads it.
 
@@ -62,9 +70,18 @@ class _Streaming(Interpreter):
         return _hand_out(await super().execute_pipeline(node))
 
     async def execute_command(self, node: Any, stdin: str) -> ExecResult:
-        if getattr(node, "redirections", None):
-            return await self._capture(super().execute_command(node, stdin))
-        return await super().execute_command(node, stdin)
+        redirections = getattr(node, "redirections", None)
+        if not redirections:
+            return await super().execute_command(node, stdin)
+        result = await self._capture(super().execute_command(node, stdin))
+        if node.type not in _REDIRECTED or isinstance(result, _OfFunction):
+            # The library forgets the redirections of loops, conditions and calls of functions.
+            result = await self._process_output_redirections(redirections, result)
+        return result
+
+    async def _call_function(self, *args: Any, **more: Any) -> ExecResult:
+        result = await super()._call_function(*args, **more)
+        return _OfFunction(result.stdout, result.stderr, result.exit_code)
 
     async def execute_script(self, node: Any) -> ExecResult:
         return await self._capture(super().execute_script(node))

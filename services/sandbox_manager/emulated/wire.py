@@ -1,8 +1,8 @@
 """What goes between the manager and a child of the emulated driver, over two pipes.
 
 Each message is one byte for its kind, four for its length, then that many bytes. A request is one JSON
-document of kind REQUEST. The child answers with any number of STDOUT and STDERR and one END, a document;
-the first message of its life is READY.
+document of kind REQUEST. The child answers BEGUN before it does anything, any number of STDOUT and STDERR,
+and one END, a document; the first message of its life is READY.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 REQUEST: Final = b"q"
 READY: Final = b"r"
+BEGUN: Final = b"b"
 STDOUT: Final = b"o"
 STDERR: Final = b"e"
 END: Final = b"x"
