@@ -356,11 +356,12 @@ async def world(
     way: str = "unix",
     wait: bool = True,
     bearers: Any = None,
+    model_facts: dict[str, str] | None = None,
     **changes: Any,
 ) -> AsyncIterator[World]:
     """The doubles and a gateway's executors, all SERVING."""
     doubles = {
-        "model-executor": ModelDouble(route="scripted", recovers="true"),
+        "model-executor": ModelDouble(**(model_facts or {"route": "scripted", "recovers": "true"})),
         "mcp-pool": McpDouble(),
         "sandbox-manager": SandboxDouble(),
     }

@@ -157,7 +157,6 @@ async def test_a_server_that_the_manifest_lacks_is_not_called():
 # Losses.
 
 
-@pytest.mark.spec("operations:13.36")
 @pytest.mark.parametrize("when", ["at the request", "while queued"])
 async def test_a_pool_that_dies_before_start_is_asked_again_and_the_work_begins_once(when):
     async with world() as made:
@@ -178,7 +177,6 @@ async def test_a_pool_that_dies_before_start_is_asked_again_and_the_work_begins_
         assert made.mcp.starts + successor.starts == ["e"]
 
 
-@pytest.mark.spec("operations:13.35")
 async def test_a_pool_that_dies_after_start_is_never_asked_again():
     async with world() as made:
 
@@ -505,7 +503,6 @@ async def test_aborts_of_a_remote_call(kind):
         assert made.mcp.cancels == []
 
 
-@pytest.mark.spec("mcp-pool:11.27")
 async def test_the_gate_s_cancel_goes_to_the_run_s_replica_and_never_fails():
     async with world(cancel=0.2) as made:
         run = run_of()
@@ -590,7 +587,6 @@ async def test_discovery_is_asked_again_after_a_loss_and_fails_when_the_pool_sta
             await made.executors.mcp.discover(run_of(), "h", AbortSignal())
 
 
-@pytest.mark.spec("mcp-pool:11.31")
 async def test_a_renewed_token_goes_to_where_the_session_lives_and_never_fails():
     async with world(grant=0.3) as made:
         mcp = made.executors.mcp

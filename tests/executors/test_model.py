@@ -92,7 +92,6 @@ async def test_a_refusal_that_started_nothing_is_sent_again(failure):
         assert made.model.starts == ["e"]
 
 
-@pytest.mark.spec("model-executor:15.49")
 async def test_an_executor_that_dies_mid_call_is_asked_again_under_the_same_id():
     async with world() as made:
 
@@ -150,7 +149,6 @@ def _serving(connected, service):
     return sum(one["serving"] for one in connected.health.services()[service]["replicas"])
 
 
-@pytest.mark.spec("model-executor:15.3")
 async def test_an_executor_that_stays_away_is_a_transient_failure_after_the_time_for_sending_again():
     async with world(resend_for=0.3) as made:
         await made.ports.kill(made.addresses["model-executor"])
@@ -225,7 +223,6 @@ async def test_a_call_over_the_message_limit_is_an_invalid_request_that_names_it
         assert (await execute(made)).value == "hello"
 
 
-@pytest.mark.spec("model-executor:15.6")
 async def test_an_executor_that_never_says_accepted_counts_as_lost():
     async with world(silence=0.2, resend_for=0.5) as made:
 
@@ -308,7 +305,6 @@ async def test_an_abort_mid_call_raises_and_only_a_cancel_is_told_to_the_executo
         assert made.model.cancels == expected
 
 
-@pytest.mark.spec("model-executor:15.17")
 async def test_a_cancel_that_cannot_be_delivered_does_not_hold_the_abort_up():
     async with world(cancel=0.2) as made:
 
@@ -432,3 +428,95 @@ async def test_calls_go_to_the_replica_with_the_fewest_in_flight():
                 double.gate.set()
             async with asyncio.timeout(BOUND_S):
                 await asyncio.gather(*pending)
+
+
+# A route whose limit is known to be short has one bound for the whole call.
+
+SHORT = {"route": "scripted", "recovers": "true", "limit_ms": "100"}
+
+
+@pytest.mark.parametrize("limit_ms", ["100", "59000", "61000", "nonsense", "", "-1", "9" * 30])
+async def test_a_call_is_answered_whatever_limit_the_executor_names(limit_ms):
+    async with world(model_facts=SHORT | {"limit_ms": limit_ms}) as made:
+        assert (await execute(made)).value == "hello"
+
+
+@ALL_KINDS
+async def test_an_abort_ends_a_call_of_a_short_route_too(kind):
+    async with world(model_facts=SHORT) as made:
+        left = asyncio.Event()
+
+        async def hang(request, context):
+            made.model.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        made.model.behaviour = hang
+        signal = AbortSignal()
+        pending = asyncio.ensure_future(execute(made, signal=signal))
+        await made.model.began.wait()
+        abort(signal, kind)
+        with pytest.raises(RunAborted):
+            await pending
+        async with asyncio.timeout(BOUND_S):
+            await left.wait()
+        assert len(made.model.cancels) == (kind is AbortKind.CANCEL)
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_a_short_route_that_falls_silent_counts_as_lost_and_is_asked_again(accepted):
+    async with world(model_facts=SHORT, silence=0.2, give_up=0.1) as made:
+
+        async def silent_once(request, context):
+            if len(made.model.calls) > 1:
+                return await made.model.answer(request, context)
+            if accepted:
+                await context.send_initial_metadata(ACCEPTED)
+            await asyncio.Event().wait()
+
+        made.model.behaviour = silent_once
+        assert (await execute(made)).value == "hello"
+        assert len(made.model.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (unavailable("full"), "transient"),
+        (ValueError("secret"), "transient"),
+        (invalid("odd"), "invalid_request"),
+    ],
+)
+async def test_failures_of_a_short_route_are_outcomes_too(failure, code):
+    async with world(model_facts=SHORT, resend_for=0.2) as made:
+
+        async def fail(request, context):
+            raise failure
+
+        made.model.behaviour = fail
+        outcome = await execute(made)
+        assert failure_of(outcome)[0] == code
+        assert "secret" not in outcome.value["message"]
+
+
+async def test_a_cancelled_task_leaves_no_call_of_a_short_route_behind():
+    async with world(model_facts=SHORT) as made:
+        left = asyncio.Event()
+
+        async def hang(request, context):
+            made.model.began.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                left.set()
+
+        made.model.behaviour = hang
+        task = asyncio.ensure_future(execute(made))
+        await made.model.began.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(BOUND_S):
+            await left.wait()

@@ -220,6 +220,7 @@ async def test_an_abort_while_core_is_asked_about_an_event_still_reaches_the_com
         assert made.sandbox.acks == [1]
 
 
+@pytest.mark.spec("operations:13.35")
 async def test_a_manager_that_dies_after_start_or_between_events_is_never_asked_again():
     async with world() as made:
 
@@ -242,6 +243,7 @@ async def test_a_manager_that_dies_after_start_or_between_events_is_never_asked_
         assert successor.calls == []
 
 
+@pytest.mark.spec("operations:13.36")
 async def test_a_manager_that_comes_back_before_start_runs_the_command_once():
     async with world() as made:
 

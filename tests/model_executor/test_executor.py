@@ -60,7 +60,6 @@ async def test_a_fixture_call_never_asks_the_configured_route(way):
 
 
 @every_way
-@pytest.mark.spec("model-executor:15.9")
 async def test_a_failure_of_the_script_is_an_outcome(way):
     failure = {"code": "rate_limited", "message": "m", "retryable": True}
     async with reached(way, ModelExecutor(route_of({"failure": failure}))) as caller:
