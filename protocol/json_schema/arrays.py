@@ -37,7 +37,7 @@ class ArrayNode(Node):
                 result.append(found)
             else:
                 result.append(verdict.value)
-                faults.extend([fault.under(index) for fault in verdict.faults])
+                faults.extend(run.under(index, verdict.faults))
         return _with_sizes(Outcome(result, faults), self.bounds)
 
 
@@ -88,8 +88,8 @@ class TupleNode(Node):
                     tail.append(found)
                 else:
                     tail.append(verdict.value)
-                    faults.extend([fault.under(index) for fault in verdict.faults])
-        result = self._positional(value, verdicts, faults)
+                    faults.extend(run.under(index, verdict.faults))
+        result = self._positional(value, verdicts, faults, run)
         if any(found is ABSENT for found in result):
             run.unfinished = True
         return _with_sizes(Outcome(result + tail, faults), self.bounds)
@@ -101,7 +101,9 @@ class TupleNode(Node):
                 return index + 1
         return 0
 
-    def _positional(self, value: list[Any], verdicts: list[Verdict], faults: list[Fault]) -> list[Any]:
+    def _positional(
+        self, value: list[Any], verdicts: list[Verdict], faults: list[Fault], run: Run
+    ) -> list[Any]:
         """The validated positional items; the list ends before the first missing one that may be missing."""
         result: list[Any] = []
         for index, (item, verdict) in enumerate(zip(self.items, verdicts, strict=True)):
@@ -110,7 +112,7 @@ class TupleNode(Node):
             if present or index < self.required:
                 if verdict is not None:
                     found = verdict.value
-                    faults.extend([fault.under(index) for fault in verdict.faults])
+                    faults.extend(run.under(index, verdict.faults))
             elif item.absence != FILLS_ABSENCE:
                 break
             elif verdict is not None and not verdict.faults:

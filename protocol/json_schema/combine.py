@@ -7,7 +7,7 @@ from typing import Any, Final
 from protocol.jsjson import js_order
 from protocol.json_schema.errors import ValidationStopped
 from protocol.json_schema.js_values import PROTO
-from protocol.json_schema.nodes import Node, Run, Verdict
+from protocol.json_schema.nodes import Combination, Node, Run, Verdict
 from protocol.json_schema.outcome import Fault, Outcome, aborts, put_into_words, unrecognized
 from protocol.steps import Steps, run_steps
 
@@ -15,15 +15,14 @@ _NO_MATCH: Final = Fault("invalid_union", "Invalid input")
 _TWO_MATCHES: Final = Fault("invalid_union", "Invalid input: more than one option matched")
 
 
-class UnionNode(Node):
+class UnionNode(Combination):
     """The first option that fits. If none does: the only option that did not abort, else `Invalid input`."""
 
-    __slots__ = ("leaf", "options")
+    __slots__ = ("options",)
 
     def __init__(self, options: list[Node]) -> None:
-        super().__init__()
+        super().__init__(options)
         self.options = options
-        self.leaf = all(option.leaf for option in options)
 
     def test(self, value: Any) -> Verdict:
         failed: list[Outcome] = []
@@ -61,15 +60,14 @@ def _only_candidate(value: Any, failed: list[Outcome]) -> Outcome:
     return Outcome(value, [_NO_MATCH])
 
 
-class OneOfNode(Node):
+class OneOfNode(Combination):
     """Exactly one option has to fit; the issues of the options are never told."""
 
-    __slots__ = ("leaf", "options")
+    __slots__ = ("options",)
 
     def __init__(self, options: list[Node]) -> None:
-        super().__init__()
+        super().__init__(options)
         self.options = options
-        self.leaf = all(option.leaf for option in options)
 
     def test(self, value: Any) -> Verdict:
         return _exactly_one(value, [option.test(value) for option in self.options])
@@ -98,15 +96,14 @@ def _exactly_one(value: Any, verdicts: list[Verdict]) -> Verdict:
     return Outcome(value, [_NO_MATCH])
 
 
-class AllOfNode(Node):
+class AllOfNode(Combination):
     """All parts have to fit; what they made of the value is merged, two by two from the left."""
 
-    __slots__ = ("leaf", "parts")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: list[Node]) -> None:
-        super().__init__()
+        super().__init__(parts)
         self.parts = parts
-        self.leaf = all(part.leaf for part in parts)
 
     def test(self, value: Any) -> Verdict:
         whole = self.parts[0].test(value)
@@ -120,6 +117,8 @@ class AllOfNode(Node):
         for part in parts[1:]:
             other: Verdict = part.test(value) if part.leaf else (yield part.steps(value, run))
             whole = _both(value, whole, other)
+            if whole is not None:
+                run.count(len(whole.faults))
         return whole
 
 

@@ -6,15 +6,17 @@ costs milliseconds. `ada_url` is the URL parser of the peer's own runtime; no ot
 
 from __future__ import annotations
 
+import math
 import re
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Final
 
 import ada_url
 import regress
 
-from protocol.jsjson import JsonError, loads
-from protocol.json_schema.js_values import JS_WHITESPACE, truthy
+from protocol.jsjson import JsonError, loads, stringify_number
+from protocol.json_schema.js_values import JS_WHITESPACE, to_number, truthy
 
 Format = Callable[[str], str | None]
 """The text to go on with, or None where the text does not have the format."""
@@ -52,7 +54,6 @@ def _is_hostname(text: str) -> bool:
 
 
 _IPV6_CHARACTERS: Final = re.compile(r"[0-9a-fA-F:.]{1,60}")
-_PREFIX_LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}")
 
 
 def _is_ipv6(text: str) -> bool:
@@ -60,8 +61,13 @@ def _is_ipv6(text: str) -> bool:
 
 
 def _is_ipv6_range(text: str) -> bool:
-    address, slash, length = text.partition("/")
-    return bool(slash and _PREFIX_LENGTH.fullmatch(length) and int(length) <= 128 and _is_ipv6(address))
+    """The length is any number that prints as it is written; the peer takes `0.5` and `NaN` for lengths."""
+    address, _, length = text.partition("/")
+    if length != "NaN":
+        number = to_number(length[:30]) if length else math.nan
+        if not 0 <= number <= 128 or stringify_number(number) != length:
+            return False
+    return _is_ipv6(address)
 
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*+={0,2}")
@@ -81,8 +87,6 @@ _ASCII_WHITESPACE: Final = str.maketrans("", "", "\t\n\f\r ")
 
 def _forgiving_base64(text: str) -> str | None:
     """What the runtime's `atob` makes of a text: one character for each byte; None where it refuses."""
-    from base64 import b64decode
-
     data = text.translate(_ASCII_WHITESPACE)
     if len(data) % 4 == 0:
         data = data.removesuffix("=").removesuffix("=") if data.endswith("=") else data

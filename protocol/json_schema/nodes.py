@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from protocol.json_schema.js_values import ABSENT
-from protocol.json_schema.outcome import Outcome, wrong_type
+from protocol.json_schema.outcome import Fault, Outcome, wrong_type
 from protocol.steps import Steps
 
 PASSES_ABSENCE: Final = 1
@@ -17,10 +18,19 @@ Verdict = Outcome | None
 """None: the value fits and stays as it is."""
 
 
+MAX_MOVES: Final = 2_000_000
+"""Steps that the issues of one validation may take up towards the root, all together. A list of a million wrong
+items needs a million; branches of an `allOf` that refer to each other would double them at every level."""
+
+
+class TooManyIssues(RuntimeError):
+    """The issues of one validation would fill the memory."""
+
+
 class Run:
     """One validation: what has to be remembered between nodes."""
 
-    __slots__ = ("remembered", "unfinished")
+    __slots__ = ("_moves", "remembered", "unfinished")
 
     def __init__(self) -> None:
         self.remembered: dict[tuple[int, int], Verdict] = {}
@@ -28,18 +38,35 @@ class Run:
         would take time that doubles with every level."""
         self.unfinished = False
         """Some validated value holds an absent or inherited member, which the result must not."""
+        self._moves = 0
+
+    def under(self, key: str | int, faults: list[Fault]) -> list[Fault]:
+        """The issues of a member or an element as issues of the whole. Raises `TooManyIssues`."""
+        self.count(len(faults))
+        return [fault.under(key) for fault in faults]
+
+    def count(self, moves: int) -> None:
+        self._moves += moves
+        if self._moves > MAX_MOVES:
+            raise TooManyIssues
+
+
+MAX_HEIGHT: Final = 3
+"""Combinations in combinations that may still be leaves: these use Python's stack and remember nothing."""
 
 
 class Node:
     """A compiled schema. `leaf` nodes answer with `test`, the others with `steps`."""
 
-    __slots__ = ("absence",)
+    __slots__ = ("absence", "height")
 
     leaf = False
 
     def __init__(self) -> None:
         self.absence = 0
         """0, `PASSES_ABSENCE` or `FILLS_ABSENCE`."""
+        self.height = 0
+        """Combinations of leaves below a leaf."""
 
     def test(self, value: Any) -> Verdict:
         """The verdict of a leaf."""
@@ -52,6 +79,18 @@ class Node:
     def absence_from(self) -> tuple[Node, ...]:
         """The nodes this one's `absence` is the highest of."""
         return ()
+
+
+class Combination(Node):
+    """A node that is a leaf as long as the nodes it is made of are, and not too many levels of them."""
+
+    __slots__ = ("leaf",)
+
+    def __init__(self, parts: Iterable[Node]) -> None:
+        super().__init__()
+        parts = list(parts)
+        self.height = 1 + max((part.height for part in parts), default=0)
+        self.leaf = self.height <= MAX_HEIGHT and all(part.leaf for part in parts)
 
 
 class AnyNode(Node):
@@ -72,16 +111,15 @@ class NeverNode(Node):
         return Outcome(value, [wrong_type("never", value)])
 
 
-class DefaultNode(Node):
+class DefaultNode(Combination):
     """Fills in a default, unchecked, where the value is absent."""
 
-    __slots__ = ("default", "inner", "leaf")
+    __slots__ = ("default", "inner")
 
     def __init__(self, inner: Node, default: Any) -> None:
-        super().__init__()
+        super().__init__([inner])
         self.inner = inner
         self.default = default
-        self.leaf = inner.leaf
         self.absence = FILLS_ABSENCE
 
     def test(self, value: Any) -> Verdict:

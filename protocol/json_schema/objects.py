@@ -58,7 +58,7 @@ class ObjectNode(Node):
                 if verdict.faults:
                     if not present and not required:
                         continue
-                    faults.extend([fault.under(key) for fault in verdict.faults])
+                    faults.extend(run.under(key, verdict.faults))
             if not present:
                 if required and node.absence == 0:
                     if verdict is None or not verdict.faults:
@@ -86,7 +86,7 @@ class ObjectNode(Node):
             verdict = additional.test(found) if additional.leaf else (yield additional.steps(found, run))
             if verdict is not None:
                 result[key] = verdict.value
-                faults.extend([fault.under(key) for fault in verdict.faults])
+                faults.extend(run.under(key, verdict.faults))
         if indices:
             result = js_order(result)
         return Outcome(result, faults)
@@ -119,7 +119,7 @@ class PatternNode(Node):
                 verdict: Verdict = node.test(found) if node.leaf else (yield node.steps(found, run))
                 if verdict is not None:
                     result[key] = verdict.value
-                    faults.extend([fault.under(key) for fault in verdict.faults])
+                    faults.extend(run.under(key, verdict.faults))
         return Outcome(result, faults)
 
 

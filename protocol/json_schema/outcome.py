@@ -36,7 +36,6 @@ class Fault:
         self,
         code: str,
         message: str | None,
-        *,
         goes_on: bool | None = None,
         path: Path = None,
         keys: list[str] | None = None,
@@ -53,14 +52,7 @@ class Fault:
         """The key of an `invalid_key` issue."""
 
     def under(self, key: str | int) -> Fault:
-        return Fault(
-            self.code,
-            self.message,
-            goes_on=self.goes_on,
-            path=(key, self.path),
-            keys=self.keys,
-            key=self.key,
-        )
+        return Fault(self.code, self.message, self.goes_on, (key, self.path), self.keys, self.key)
 
     def issue(self) -> Issue:
         """The issue for the caller. Raises `NoPrimitive` where it has no message."""

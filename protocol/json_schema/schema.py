@@ -10,7 +10,7 @@ from protocol.js_regex import RegexTooCostly
 from protocol.json_schema.convert import convert
 from protocol.json_schema.errors import SchemaUnsupported, ValidationStopped
 from protocol.json_schema.js_values import Absent, Inherited, NoPrimitive
-from protocol.json_schema.nodes import Node, Run
+from protocol.json_schema.nodes import Node, Run, TooManyIssues
 from protocol.json_schema.outcome import Issue
 from protocol.steps import NestingError, Steps, run_steps
 
@@ -56,6 +56,8 @@ class Schema:
             return Valid(run_steps(_finished(verdict.value)) if run.unfinished else verdict.value)
         except NestingError:
             raise ValidationStopped("the schema refers to itself without end") from None
+        except TooManyIssues:
+            raise ValidationStopped("the value has too many issues to tell") from None
         except RegexTooCostly as error:
             raise ValidationStopped(str(error)) from None
         except NoPrimitive:
