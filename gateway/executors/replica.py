@@ -64,7 +64,9 @@ class Replica:
         self._timings = timings
         self._on_change = on_change
         self._healthy = False
+        self._fading: asyncio.TimerHandle | None = None
         self._missed = 0
+        self._complained: str | None = None
         self._asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._quick_s: float | None = None
@@ -109,6 +111,7 @@ class Replica:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._settle_later(None)
         self._healthy = False
         self.closed = True
         self._settle()
@@ -116,8 +119,7 @@ class Replica:
 
     def misconfigured(self, problem: str) -> None:
         """A call was refused for its credentials: no further one is sent until a poll gets through."""
-        self.problem = problem
-        self.description = None
+        self._complain(problem)
         self._settle()
 
     async def _watch_health(self) -> None:
@@ -127,15 +129,26 @@ class Replica:
             try:
                 # Waiting for the channel starts nothing; it ends the moment the process listens.
                 async for reply in stub.Watch(request, wait_for_ready=True):
+                    self._settle_later(None)
                     self._set_healthy(reply.status == _SERVING)
             except grpc.aio.AioRpcError:
                 pass
-            self._set_healthy(False)
+            # Connections end by age, too: a watch that is back at once has lost nothing.
+            self._settle_later(self._timings.watch_grace)
+            # Another process may be there next: ask it what it is.
+            self._asked.set()
             await asyncio.sleep(self._timings.watch_pause)
+
+    def _settle_later(self, seconds: float | None) -> None:
+        if self._fading is not None:
+            self._fading.cancel()
+            self._fading = None
+        if seconds is not None:
+            self._fading = asyncio.get_running_loop().call_later(seconds, self._set_healthy, False)
 
     def _set_healthy(self, healthy: bool) -> None:
         if healthy and not self._healthy:
-            # Another process may be there now: ask it before it gets work.
+            # Whoever is there now is asked what it is before it gets work.
             self.description = None
             self._asked.set()
         self._healthy = healthy
@@ -160,7 +173,7 @@ class Replica:
             self._missed += 1
             if error.code() in _CONFIGURATION:
                 self._complain("It refuses this gateway's bearer token.")
-            elif self._missed >= self._timings.describe_failures:
+            elif self._missed >= self._timings.describe_failures and self._healthy:
                 self._complain(f"It does not answer ({error.code().name}).")
             self._settle()
             return
@@ -171,16 +184,19 @@ class Replica:
             self._complain(f"It is a {reply.service or 'process without a name'}, not a {self._service}.")
         else:
             self.description = reply
+            self._complained = None
             self._quick_s = _quick(reply.facts.get("limit_ms", ""), self._timings)
             if self._healthy:
                 self.problem = None
         self._settle()
 
     def _complain(self, problem: str) -> None:
+        """It answers and is of no use: said once, until it is fixed."""
         self.description = None
-        if problem != self.problem and self._healthy:
-            get_logger().error("service_refused", name=self._service, address=self.address, error=problem)
         self.problem = problem
+        if problem != self._complained:
+            self._complained = problem
+            get_logger().error("service_refused", name=self._service, address=self.address, error=problem)
 
     def _settle(self) -> None:
         serving = self._healthy and self.description is not None

@@ -54,6 +54,7 @@ QUICK = ExecutorTimings(
     describe_every=0.1,
     describe=0.5,
     watch_pause=0.02,
+    watch_grace=0.1,
     resolve_every=0.1,
 )
 """The real timings, scaled down."""

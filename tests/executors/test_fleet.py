@@ -64,6 +64,23 @@ async def test_a_service_that_is_lost_and_comes_back_is_logged_once_each(capsys)
     assert events[:3] == ["service_back", "service_lost", "service_back"]
 
 
+async def test_a_connection_that_ends_and_is_back_at_once_is_no_loss(capsys):
+    configure_logging("gateway")
+    async with world(watch_grace=BOUND_S) as made:
+        address = made.addresses["mcp-pool"]
+
+        def instance():
+            return made.connected.health.services()["mcp-pool"]["replicas"][0].get("instance")
+
+        before = instance()
+        await made.ports.kill(address)
+        await made.restart(McpDouble())
+        await until(lambda: instance() not in (before, None))
+        assert made.connected.health.ready()
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert "service_lost" not in [line["message"] for line in lines]
+
+
 async def test_facts_of_every_replica_and_never_content():
     async with world() as made:
         await made.executors.model.execute(model_effect(), run_of(), AbortSignal(), False)
