@@ -225,7 +225,7 @@ def _record(
     """Writes the effect's row and its first event, which shows the outcome when there is one."""
     effect = asked.effect
     call_id = effect.context.get("callId")
-    label = jsjson.dumps(_label(asked))
+    label = jsjson.dumps(_label(asked), plain=asked.plain)
     effects.insert(
         tx,
         Effect(

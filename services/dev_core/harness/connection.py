@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +33,23 @@ class HarnessSocket(ServerConnection):
         """Called by the library for each event of the peer."""
         self.heard_at = self.loop.time()
         super().process_event(event)  # type: ignore[arg-type]
+
+    def send_data(self) -> None:
+        """Called by the library when there is something to write: one system call for all of it."""
+        chunks = self.protocol.data_to_send()
+        data = b"".join(chunks)
+        if data:
+            self.transport.write(data)
+        if b"" in chunks and self.transport.can_write_eof():
+            # The library's mark for the end of the stream; the transport may be closing already.
+            with contextlib.suppress(OSError, RuntimeError):
+                self.transport.write_eof()
+
+    async def send_all(self, texts: list[str]) -> None:
+        """Sends messages in a row. Raises ConnectionClosed."""
+        async with self.send_context():
+            for text in texts:
+                self.protocol.send_text(text.encode())
 
 
 def cut_reason(reason: str) -> str:
@@ -65,7 +82,7 @@ class Connection:
         self._socket = socket
         self._ping_s = ping_ms / 1000
         self._silence_s = silence_ms / 1000
-        self._unsent: deque[str] = deque()
+        self._unsent: list[str] = []
         self._unsent_chars = 0
         self._wake = asyncio.Event()
         self._closing: tuple[int, str] | None = None
@@ -101,9 +118,8 @@ class Connection:
     async def _write(self) -> None:
         while True:
             while self._unsent:
-                text = self._unsent.popleft()
-                self._unsent_chars -= len(text)
-                await self._socket.send(text)
+                texts, self._unsent, self._unsent_chars = self._unsent, [], 0
+                await self._socket.send_all(texts)
             if self._closing is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_CLOSE_S):

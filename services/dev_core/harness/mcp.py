@@ -65,10 +65,11 @@ def record(tx: Tx, run: HeldRun, found: Discovered, now_ms: int) -> str:
     else:
         kept: Any = jsjson.loads(sessions.document(tx, run.session_id, "mcp_diagnostics") or "[]")
         diagnostics = merge(kept, found.diagnostics)
-    sessions.put_document(tx, run.session_id, "mcp_diagnostics", jsjson.dumps(diagnostics))
+    servers = jsjson.dumps(diagnostics)
+    sessions.put_document(tx, run.session_id, "mcp_diagnostics", servers)
     if stored is None:
         assert found.snapshot is not None
-        payload = {"servers": diagnostics}
+        payload = f'{{"servers":{servers}}}'
         events.append(tx, run.session_id, "mcp.discovered", run.turn_id, payload, now_ms)
         return found.snapshot
     return stored

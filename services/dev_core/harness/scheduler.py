@@ -345,6 +345,7 @@ class Scheduler:
             await asyncio.wait(set(self._tasks), timeout=wait_s)
         for task in set(self._tasks):
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(self._guarded(work))

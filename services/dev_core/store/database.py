@@ -1,8 +1,9 @@
 """SQLite behind one writer thread that takes whole transactions.
 
 A transaction is a function of a `Tx`: it reads, decides and writes, and its result reaches the caller only
-after its commit. Transactions of one turn of the loop, and those that queue up while one commits, share a commit,
-each in a savepoint of its own, so that one that raises undoes nothing but itself. Reads of a file have a
+after its commit. Transactions of one turn of the loop, and those that queue up while one commits, share a commit;
+one that raises undoes nothing but itself. A transaction may be run twice before it is committed, so it does
+nothing but use its `Tx`. Reads of a file have a
 thread and a connection of their own. A database in memory waits for nothing, so it needs no thread: its
 transactions run in the loop.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 import queue
 import sqlite3
 import threading
@@ -223,6 +225,8 @@ def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
                 return _Lane(writer, True, inline=True), None, None
             Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = undo.enter_context(_lock(path))
+            # Conversations are nobody else's business; SQLite gives its other files the same mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
             writer = undo.enter_context(contextlib.closing(_connect(path)))
             writer.execute("PRAGMA journal_mode = WAL")
             writer.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
@@ -262,18 +266,11 @@ def _lock(path: str) -> Any:
 def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:
     """Runs the jobs and commits once; every job ends with a result or an error."""
     connection = lane.connection
-    tx = Tx(connection)
-    touched: set[str] = set()
     try:
-        connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
-        for job in batch:
-            _run(connection, tx, job, alone=len(batch) == 1)
-            if job.error is None:
-                touched |= tx.touched
-            tx.touched = set()
-            if not connection.in_transaction:
-                # A full disk and the like make SQLite undo everything, not just the statement.
-                raise sqlite3.OperationalError(str(job.error))
+        touched = _run_all(lane, batch, savepoints=False)
+        if touched is None:
+            touched = _run_all(lane, batch, savepoints=True)
+        assert touched is not None
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         with contextlib.suppress(sqlite3.Error):
@@ -286,19 +283,34 @@ def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:
     return touched
 
 
-def _run(connection: sqlite3.Connection, tx: Tx, job: _Job, *, alone: bool) -> None:
-    try:
-        if not alone:
+def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> set[str] | None:
+    """Runs the jobs in a transaction that is left open; the sessions that got events.
+
+    A savepoint costs as much as a small write, and a job that refuses mostly has written nothing. So the
+    first attempt goes without: None means that a job failed after it had written, and all is undone.
+    """
+    connection = lane.connection
+    touched: set[str] = set()
+    connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
+    for job in batch:
+        tx = Tx(connection)
+        changes = connection.total_changes
+        if savepoints:
             connection.execute("SAVEPOINT job")
-        job.result = job.work(tx)
-        if not alone:
-            connection.execute("RELEASE job")
-    except Exception as error:  # noqa: BLE001  (the transaction's own error: its caller gets it)
-        job.error = StoreFailed(str(error)) if isinstance(error, sqlite3.Error) else error
-        if connection.in_transaction:
-            if alone:
-                connection.execute("ROLLBACK")
-                connection.execute("BEGIN")
-            else:
+        try:
+            job.result, job.error = job.work(tx), None
+        except Exception as error:  # The transaction's own error: its caller gets it.
+            job.error = StoreFailed(str(error)) if isinstance(error, sqlite3.Error) else error
+            if not connection.in_transaction:
+                # A full disk and the like make SQLite undo everything, not just the statement.
+                raise sqlite3.OperationalError(str(error)) from error
+            if savepoints:
                 connection.execute("ROLLBACK TO job")
-                connection.execute("RELEASE job")
+            elif connection.total_changes != changes:
+                connection.execute("ROLLBACK")
+                return None
+        else:
+            touched |= tx.touched
+        if savepoints:
+            connection.execute("RELEASE job")
+    return touched

@@ -52,10 +52,11 @@ def append(  # noqa: PLR0917  (one row; its callers read as the row does)
 ) -> int:
     """Writes one event and returns its seq.
 
-    With `effect_id` the event shows the outcome of that effect, which must be recorded: readers find it as
-    `outcome` at the end of the payload, which then may not be empty.
+    A payload that is not text holds nothing but names, texts and small integers of ours. With `effect_id`
+    the event shows the outcome of that effect, which must be recorded: readers find it as `outcome` at the
+    end of the payload, which then may not be empty.
     """
-    text = payload if isinstance(payload, str) else jsjson.dumps(payload)
+    text = payload if isinstance(payload, str) else jsjson.dumps(payload, plain=True)
     row = tx.one(_APPEND, (session_id, kind, turn_id, effect_id, base, now_ms, text))
     assert row is not None
     tx.touched.add(session_id)

@@ -97,16 +97,25 @@ def release_lease(tx: Tx, session_id: str) -> None:
     tx.run("UPDATE sessions SET lease_owner = NULL, lease_until_ms = NULL WHERE id = ?", (session_id,))
 
 
-def end_turn(tx: Tx, session: Session, status: Status, result: str | None, now_ms: int) -> None:
+def end_turn(
+    tx: Tx,
+    session: Session,
+    status: Status,
+    result: str | None,
+    now_ms: int,
+    *,
+    position: tuple[int, int] | None = None,
+) -> None:
     """Ends the turn that is under way; `result` is the payload of its last event.
 
-    Only a completed turn keeps what its segments recorded; after any other end the session stands where it
-    stood before the turn (the caller has moved `cursor` and `state` of a completed one).
+    Only a completed turn keeps what its segments recorded, up to `position` (cursor and length); after any
+    other end the session stands where it stood before the turn.
     """
+    cursor, length = position if position is not None else (session.cursor, session.length)
     tx.run(
-        "UPDATE sessions SET status = ?, turn_id = NULL, segment = 0, turn_cursor = NULL, turn_length = NULL, "
-        "updated_ms = ? WHERE id = ?",
-        (status, now_ms, session.id),
+        "UPDATE sessions SET status = ?, turn_id = NULL, segment = 0, cursor = ?, length = ?, "
+        "turn_cursor = NULL, turn_length = NULL, updated_ms = ? WHERE id = ?",
+        (status, cursor, length, now_ms, session.id),
     )
     tx.run(
         "DELETE FROM documents WHERE session_id = ? AND name IN ('turn_state', 'input', 'waits', 'pending')",

@@ -267,8 +267,7 @@ def _complete(tx: Tx, session: Session, output: Output, position: tuple[int, int
     payload = "{}" if output.output is None else f'{{"output":{output.output}}}'
     assert output.state is not None
     sessions.put_document(tx, session.id, "state", output.state)
-    sessions.end_turn(tx, session, "completed", payload, now_ms)
-    tx.run("UPDATE sessions SET cursor = ?, length = ? WHERE id = ?", (*position, session.id))
+    sessions.end_turn(tx, session, "completed", payload, now_ms, position=position)
     events.append(tx, session.id, "turn.completed", session.turn_id, payload, now_ms)
 
 
