@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from protocol.jsjson import JsonValue
 from services.common.logs import error_text, get_logger
 from services.sandbox_manager import outcomes
-from services.sandbox_manager.contract import Backend, BackendError, FileTooLarge, Handle, Listing
+from services.sandbox_manager.contract import Backend, BackendError, FileTooLarge, Handle
 from services.sandbox_manager.events import (
     EXEC,
     LOST_NOTE,
@@ -27,90 +27,28 @@ from services.sandbox_manager.events import (
     stopped_payload,
 )
 from services.sandbox_manager.keys import key_prefix, resource_key, workspace_key
+from services.sandbox_manager.operations import (
+    BytesRead,
+    Call,
+    Listed,
+    ManagerClosing,
+    Missing,
+    OperationAborted,
+    SessionRef,
+    nobody,
+)
 from services.sandbox_manager.outcomes import Outcome, failed
 from services.sandbox_manager.paths import resolve
 from services.sandbox_manager.records import Record, RecordStore, State
 from services.sandbox_manager.selection import Selection, Selector
-from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec, resolve_spec
 from services.sandbox_manager.tools import HELPER_TIMEOUT_MS, READ_TOOLS, run_tool, tool_limit_ms
-from services.sandbox_manager.turns import Turns, Waiting
+from services.sandbox_manager.turns import Turns
 
 _T = TypeVar("_T")
 
 OPENING_LIMIT_S: Final = 120
 """For making a workspace or attaching to it (operations 12.7)."""
-
-
-class OperationAborted(Exception):
-    """An operation was aborted before its turn came: nothing was done."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__("Turn cancelled")
-        self.kind = kind
-
-
-class ManagerClosing(Exception):
-    """The manager closes: nothing was done."""
-
-    def __init__(self) -> None:
-        super().__init__("Runtime is shutting down")
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRef:
-    """Whose workspace: the owner session's own, or a sandbox that sessions share."""
-
-    owner_id: str
-    sandbox_id: str | None = None
-    active_turn_id: str | None = None
-
-
-async def _nobody(event: SandboxEvent) -> None:
-    del event
-
-
-async def _at_once(limit_ms: float) -> None:
-    del limit_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One caller of an operation.
-
-    `emit` claims events for it; `waiting` hears its place in the queue; `begin` is awaited when its turn has
-    come and before anything is done, with the longest that the work may take in milliseconds.
-    """
-
-    session: SessionRef
-    spec: JsonValue
-    signal: Signal = field(default_factory=Signal)
-    emit: Emit = _nobody
-    waiting: Waiting | None = None
-    begin: Callable[[float], Awaitable[None]] = _at_once
-
-
-@dataclass(frozen=True, slots=True)
-class BytesRead:
-    """A file's bytes and its resolved path."""
-
-    path: str
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """A listing and the folder's resolved path."""
-
-    path: str
-    listing: Listing
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """There is nothing at this path."""
-
-    path: str
 
 
 @dataclass(slots=True)
@@ -210,7 +148,7 @@ class Manager:
 
     # Core's housekeeping
 
-    async def stop_idle(self, now_ms: float | None = None, emit: Emit = _nobody) -> None:
+    async def stop_idle(self, now_ms: float | None = None, emit: Emit = nobody) -> None:
         """Stops workspaces that have been idle long enough (6.5); None means the clock."""
         if self._closing:
             return
@@ -280,7 +218,7 @@ class Manager:
         async def stop(entry: _Entry) -> None:
             async with entry.turns.turn():
                 if entry.handle is not None:
-                    await self._stop(entry, _nobody)
+                    await self._stop(entry, nobody)
 
         async with asyncio.TaskGroup() as group:
             for entry in list(self._entries.values()):

@@ -13,7 +13,7 @@ from services.common.calls import WorkKey
 from services.common.errors import invalid
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.keys import tenant_problem
-from services.sandbox_manager.manager import BytesRead, Listed, Missing, SessionRef
+from services.sandbox_manager.operations import BytesRead, Listed, Missing, SessionRef
 from services.sandbox_manager.outcomes import Outcome
 from services.sandbox_manager.records import Record
 from services.sandbox_manager.signals import CANCEL, DEADLINE, OWNERSHIP_LOST, SHUTDOWN

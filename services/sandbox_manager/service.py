@@ -22,7 +22,7 @@ from services.common.work import WorkBook
 from services.sandbox_manager.contract import BackendError
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.keys import is_workspace_key
-from services.sandbox_manager.manager import BytesRead, Call, Manager, ManagerClosing, OperationAborted
+from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.messages import (
     Reply,
     abort_kind,
@@ -39,6 +39,7 @@ from services.sandbox_manager.messages import (
     session_of,
     work_key,
 )
+from services.sandbox_manager.operations import BytesRead, Call, ManagerClosing, OperationAborted
 from services.sandbox_manager.root import OtherTenant, Root
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.sweep_stream import SweepStream

@@ -35,7 +35,8 @@ from services.sandbox_manager.contract import (
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.events import SandboxEvent
-from services.sandbox_manager.manager import Call, Manager, SessionRef
+from services.sandbox_manager.manager import Manager
+from services.sandbox_manager.operations import Call, SessionRef
 from services.sandbox_manager.records import RecordStore, load_records
 from services.sandbox_manager.root import Root
 from services.sandbox_manager.service import SandboxManagerService

@@ -8,7 +8,7 @@ import pytest
 from services.sandbox_manager.contract import BackendError
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.keys import resource_key, session_key
-from services.sandbox_manager.manager import (
+from services.sandbox_manager.operations import (
     BytesRead,
     Call,
     Listed,
