@@ -72,7 +72,9 @@ def test_the_demo_completes_a_turn_through_all_services():
     done = subprocess.run(command("demo"), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
     assert "Agent: Order A-1001" in done.stdout
-    rows = re.findall(r"^(\S.*?)  +(model-executor|mcp-pool|sandbox-manager) +(\d+) +(\d+) ", done.stdout, re.M)
+    rows = re.findall(
+        r"^(\S.*?)  +(model-executor|mcp-pool|sandbox-manager) +(\d+) +(\d+) ", done.stdout, re.M
+    )
     assert [(what, where) for what, where, _, _ in rows] == [
         ("model call", "model-executor"),
         ("orders__get_order", "mcp-pool"),
@@ -151,7 +153,12 @@ def test_up_names_the_taken_port_and_its_setting(tmp_path):
         environ["WHIPPLETREE_MCP_POOL_LISTEN"] = f"127.0.0.1:{holder.getsockname()[1]}"
         environ["WHIPPLETREE_STATE_DIR"] = str(tmp_path)
         done = subprocess.run(
-            command("up"), env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
+            command("up"),
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -169,7 +176,10 @@ async def test_no_token_reaches_a_log_a_command_line_or_an_environment(tmp_path)
         seen = "".join(lines)
         for entry in os.listdir("/proc"):
             for name in ("cmdline", "environ"):
-                with contextlib.suppress(OSError, ValueError), open(f"/proc/{int(entry)}/{name}", "rb") as file:
+                with (
+                    contextlib.suppress(OSError, ValueError),
+                    open(f"/proc/{int(entry)}/{name}", "rb") as file,
+                ):
                     seen += file.read().decode("utf-8", "replace")
         process.terminate()
         rest, _ = await process.communicate()

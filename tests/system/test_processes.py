@@ -87,7 +87,9 @@ async def test_all_in_one_serves_a_core_with_the_originals_environment(tmp_path)
             session = await core.create_session("demo")
             await core.send_message(session, QUESTION)
             view = await until(lambda: core.session(session), lambda seen: seen["status"] != "running")
-            view = await until(lambda: core.session(session), lambda seen: seen["status"] in ("completed", "failed"))
+            view = await until(
+                lambda: core.session(session), lambda seen: seen["status"] in ("completed", "failed")
+            )
         assert view["lastTurn"]["result"]["output"] == ANSWER
         for folder in ("sandboxes", "plugin-data", "home", "tmp"):
             assert (root / folder).is_dir()
@@ -124,7 +126,11 @@ def test_all_in_one_with_the_originals_settings_alone_reads_as_configured(tmp_pa
             {"NYLORUN_RESTATE_ADMIN_URL": "x", "NYLORUN_DATABASE_URL": "y"},
             "refuses to start with NYLORUN_DATABASE_URL",
         ),
-        (("mcp-pool",), {"NYLORUN_GRPC_TOKEN": TOKEN, "NYLORUN_HARNESS_TOKEN": TOKEN}, "NYLORUN_HARNESS_TOKEN"),
+        (
+            ("mcp-pool",),
+            {"NYLORUN_GRPC_TOKEN": TOKEN, "NYLORUN_HARNESS_TOKEN": TOKEN},
+            "NYLORUN_HARNESS_TOKEN",
+        ),
         (("model-executor",), {}, "NYLORUN_GRPC_TOKEN"),
         (("sandbox-manager",), {"NYLORUN_GRPC_TOKEN": "short"}, "32 bytes as hex"),
         (("dev-core",), {}, "NYLORUN_HARNESS_TOKEN"),
