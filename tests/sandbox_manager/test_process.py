@@ -233,6 +233,35 @@ async def test_commands_find_no_token_of_the_process(tmp_path: Path, sockets: Pa
         assert "NYLORUN" not in text
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+async def test_a_fresh_process_has_loaded_what_its_threads_need(
+    tmp_path: Path, sockets: Path, driver: str
+) -> None:
+    """File threads of a root process may not be able to read Python's own library."""
+    async with _started(tmp_path, sockets, driver) as running:
+        await _usable(running, driver)
+        listed = sandbox_manager_pb2.ListFilesOperation(dir=".", max_entries=5)
+        read_bytes = sandbox_manager_pb2.ReadBytesOperation(path="é😀", max_bytes=5)
+        for number, (tool, input_) in enumerate(
+            [
+                ("write", {"path": "é😀", "content": "\ud800é"}),
+                ("read", {"path": "é😀", "offset": 1}),
+                ("edit", {"path": "é😀", "old_string": "é", "new_string": "😀"}),
+                ("grep", {"pattern": "[[:alpha:]]|😀"}),
+                ("glob", {"pattern": "*{é,x}*"}),
+                ("bash", {"command": "cat é*; sort é*; date; env; tar -cf t é*; gzip t; base64 é* | wc -c"}),
+            ]
+        ):
+            text = common_pb2.Json(text=json.dumps(input_))
+            operation = sandbox_manager_pb2.ToolOperation(tool=tool, input=text)
+            _, end = await converse(running.run(), request(effect=f"e{number}", tool=operation))
+            assert outcome_of(end)["kind"] == "completed"
+        _, end = await converse(running.run(), request(effect=None, list_files=listed))
+        assert "é😀" in [entry.path for entry in end.listing.entries]
+        _, end = await converse(running.run(), request(effect=None, read_bytes=read_bytes))
+        assert outcome_of(end)["code"] == "artifact.too_large"
+
+
 async def test_the_kind_of_an_abort_crosses_by_cancel(tmp_path: Path, sockets: Path) -> None:
     async with _started(tmp_path, sockets) as running:
         stream = await _begun(running, "sleep 60")

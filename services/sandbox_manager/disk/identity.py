@@ -7,6 +7,7 @@ user's rights for files.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import os
 import threading
@@ -27,6 +28,12 @@ class Identity:
 
     uid: int
     gid: int
+
+
+# A thread without root's rights may not be able to read Python's own library, and a codec that was not found
+# once is never looked for again in the whole process.
+for _encoding in ("ascii", "latin-1", "utf-8", "utf-16-le", "utf-16-be"):
+    codecs.lookup(_encoding)
 
 
 def file_pool(identity: Identity | None) -> ThreadPoolExecutor:

@@ -7,16 +7,20 @@ need before it says that it is ready: root's rights, the host's files, its core 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import ctypes
+import importlib
 import json
 import os
+import pkgutil
 import resource
 import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
+import just_bash
 from just_bash.commands import registry
 
 from services.sandbox_manager.disk.openat2 import BENEATH, NO_SYMLINKS, openat2
@@ -31,6 +35,22 @@ OPEN_FILES: Final = 4096
 RECURSION: Final = 12_000
 _READABLE: Final = (sys.prefix, sys.base_prefix, "/usr/lib", "/usr/share/zoneinfo", "/dev/null", "/proc/self")
 """What the interpreter itself may still look for; nothing there is secret."""
+_LOADED_LATE: Final = (
+    "asyncio", "bz2", "calendar", "concurrent.futures", "csv", "fnmatch", "gzip", "hashlib", "inspect", "io",
+    "itertools", "json", "lzma", "markdownify", "random", "re", "shlex", "stat", "tarfile", "traceback",
+    "unicodedata", "urllib.parse", "zlib", "zoneinfo",
+)  # fmt: skip
+_ENCODINGS: Final = (
+    "ascii",
+    "cp1252",
+    "idna",
+    "latin-1",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-le",
+    "utf-16-be",
+    "utf-32",
+)
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -55,14 +75,18 @@ def main(arguments: list[str]) -> None:
 
 def _load_everything() -> None:
     """Imports what the library would import on first use: afterwards the host's files are closed."""
+    for module in pkgutil.walk_packages(just_bash.__path__, "just_bash."):
+        importlib.import_module(module.name)
+    for name in _LOADED_LATE:
+        importlib.import_module(name)
+    for encoding in _ENCODINGS:
+        codecs.lookup(encoding)
 
     async def load() -> None:
         for command in registry._command_loaders:
             await command.load()
 
     asyncio.run(load())
-    "".encode("idna")
-    "".encode("latin-1").decode("cp1252")
 
 
 def _give_up(folder: int, uid: int, gid: int) -> None:
