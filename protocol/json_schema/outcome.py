@@ -32,7 +32,7 @@ class Fault:
 
     __slots__ = ("code", "goes_on", "key", "keys", "message", "path")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made by the million, and keywords take time
         self,
         code: str,
         message: str | None,
