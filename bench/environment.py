@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import io
 import json
 import os
@@ -18,17 +19,24 @@ from cli.ports import free_ports
 from cli.stack import ProcessSpec, StackPlan, process_specs
 from cli.state import open_state
 from services.common.logs import configure_logging
+from services.common.process import GC_THRESHOLDS
 
 T = TypeVar("T")
 
 
 def run_on_uvloop(main: Callable[[], Awaitable[T]]) -> T:
-    """Runs a benchmark. What the product logs in this process is dropped: failures raise."""
+    """Runs a benchmark on the loop and with the garbage collector's settings of the product's processes.
+
+    What the product logs in this process is dropped: failures raise.
+    """
 
     async def wrapped() -> T:
         return await main()
 
     configure_logging("bench", stream=_Nowhere())
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(wrapped())
 

@@ -19,7 +19,8 @@ from gateway.executors.effects import effect_ref
 from protocol.jsjson import JsonValue, dumps
 from services.sandbox_manager.drivers import make_backend
 from services.sandbox_manager.main import now_text
-from services.sandbox_manager.manager import Call, Manager, SessionRef
+from services.sandbox_manager.manager import Manager
+from services.sandbox_manager.operations import Call, SessionRef
 from services.sandbox_manager.records import FILE_NAME, RecordStore
 from services.sandbox_manager.root import Root
 from services.sandbox_manager.settings import read_settings
