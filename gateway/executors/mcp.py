@@ -17,12 +17,12 @@ from gateway.executors.call_metadata import plain_metadata, run_metadata
 from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, Discovery, ExecutionFailed, RunAborted, RunContext
 from gateway.executors.effect_result import answer_of, failed_outcome
-from gateway.executors.effects import SURROGATE_TEXT, effect_ref, objects
+from gateway.executors.effects import SURROGATE_TEXT, effect_ref
 from gateway.executors.pins import pinned
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.resend import Resends
-from gateway.executors.servers_of import ServerDeclared, find_server, servers_of
+from gateway.executors.run_servers import servers_for
 from gateway.executors.status import CallFailed, Meaning
 from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
@@ -76,12 +76,13 @@ class GrpcMcp:
         self, run: RunContext, snapshot: JsonValue, signal: AbortSignal
     ) -> Sequence[JsonValue]:
         """Opens the snapshot's servers; returns diagnostics. Raises RunAborted, ExecutionFailed."""
+        servers = servers_for(run)
         try:
             request = mcp_pool_pb2.ReconnectRequest(
                 tenant_id=run.tenant_id,
                 session_id=run.session_id,
                 snapshot=common_pb2.Json(text=dumps(snapshot)),
-                servers=[_declaration(server, run) for server in _servers_in(snapshot, run.root_manifest)],
+                servers=[servers.declaration(server) for server in servers.named_in(snapshot)],
                 run_id=run.run_id,
             )
         except UnicodeEncodeError:
@@ -110,7 +111,7 @@ class GrpcMcp:
 
     def recovers(self, record: Mapping[str, JsonValue], run: RunContext) -> bool:
         """The tool's server is remote: its gate knows the call by the effect id."""
-        server = _server_of(record, run)
+        server = servers_for(run).server(record)
         return server is not None and not server.is_stdio
 
     async def call(
@@ -122,13 +123,13 @@ class GrpcMcp:
         rejoin: bool,
     ) -> Parsed:
         """A tool's outcome. Raises RunAborted, ExecutionFailed."""
-        server = _server_of(record, run)
+        server = servers_for(run).server(record)
         if server is None:
             raise ExecutionFailed(f"The MCP server {record.get('serverName')} is not declared by the agent.")
         try:
             request = mcp_pool_pb2.ToolCall(
                 effect=effect_ref(effect, run),
-                server=_declaration(server, run),
+                server=servers_for(run).declaration(server),
                 server_tool_name=str(record.get("serverToolName")),
                 arguments=common_pb2.Json(text=dumps(effect.document.get("input"))),
                 rejoin=rejoin,
@@ -271,39 +272,6 @@ def _note(failure: CallFailed, replica: Replica) -> CallFailed:
 
 async def _result(call: Any, reply: mcp_pool_pb2.ToolCallReply) -> mcp_pool_pb2.ToolCallResult | None:
     return reply.result if reply.WhichOneof("message") == "result" else None
-
-
-def _server_of(record: Mapping[str, JsonValue], run: RunContext) -> ServerDeclared | None:
-    agent_id = record.get("agentId")
-    return find_server(
-        run.root_manifest,
-        agent_id if isinstance(agent_id, str) else None,
-        str(record.get("capabilityId")),
-        str(record.get("serverName")),
-    )
-
-
-def _servers_in(snapshot: JsonValue, manifest: Mapping[str, Any]) -> list[ServerDeclared]:
-    """The declared servers that the snapshot's tools name, in manifest order."""
-    tools = snapshot.get("mcpTools") if isinstance(snapshot, dict) else None
-    wanted = {
-        (tool.get("agentId"), tool.get("capabilityId"), tool.get("serverName")) for tool in objects(tools)
-    }
-    return [
-        server
-        for server in servers_of(manifest)
-        if (server.agent_id, server.capability_id, server.server_name) in wanted
-    ]
-
-
-def _declaration(server: ServerDeclared, run: RunContext) -> mcp_pool_pb2.ServerDeclaration:
-    return mcp_pool_pb2.ServerDeclaration(
-        agent_id=server.agent_id,
-        capability_id=server.capability_id,
-        server_name=server.server_name,
-        declaration=common_pb2.Json(text=dumps(server.declaration)),
-        plugin_root=run.plugin_roots.get(server.plugin_key),
-    )
 
 
 def _put_grant(replica: Replica) -> Any:

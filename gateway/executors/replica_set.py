@@ -57,6 +57,7 @@ class ReplicaSet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
         self._was_ready = False
+        self._closing = False
         self._choices = 0
 
     # Life.
@@ -73,6 +74,7 @@ class ReplicaSet:
 
     async def close(self) -> None:
         """Closes every channel; calls in flight end."""
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -198,7 +200,7 @@ class ReplicaSet:
 
     def _notice(self) -> None:
         ready = self.ready
-        if ready != self._was_ready:
+        if ready != self._was_ready and not self._closing:
             if ready:
                 get_logger().info("service_back", name=self.service)
             else:

@@ -45,33 +45,14 @@ def servers_of(manifest: Mapping[str, Any]) -> list[ServerDeclared]:
     ]
 
 
-def find_server(
-    manifest: Mapping[str, Any], agent_id: str | None, capability_id: str, server_name: str
-) -> ServerDeclared | None:
-    """The first server equal in all three; an absent agent id matches only an absent one."""
-    wanted = (agent_id, capability_id, server_name)
-    return next(
-        (
-            server
-            for server in servers_of(manifest)
-            if (server.agent_id, server.capability_id, server.server_name) == wanted
-        ),
-        None,
-    )
-
-
-def find_record(
-    snapshot: JsonValue, agent_id: str | None, capability_id: object, tool_name: object
-) -> Mapping[str, JsonValue] | None:
-    """The snapshot's first record of a tool (mcp-pool 8.1)."""
+def index_records(snapshot: JsonValue) -> dict[tuple[str | None, str, str], Mapping[str, JsonValue]]:
+    """The snapshot's records by agent, capability and tool name; the first of equal ones counts."""
+    records: dict[tuple[str | None, str, str], Mapping[str, JsonValue]] = {}
     for record in objects(member(snapshot, "mcpTools")):
-        if (
-            record.get("agentId") == agent_id
-            and record.get("capabilityId") == capability_id
-            and record.get("name") == tool_name
-        ):
-            return record
-    return None
+        agent_id, capability_id, name = (record.get(key) for key in ("agentId", "capabilityId", "name"))
+        if isinstance(capability_id, str) and isinstance(name, str) and isinstance(agent_id, str | None):
+            records.setdefault((agent_id, capability_id, name), record)
+    return records
 
 
 def sandbox_spec(

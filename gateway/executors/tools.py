@@ -8,8 +8,9 @@ from gateway.engine.contract import EffectRequest
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunContext
 from gateway.executors.effects import js_string, member
 from gateway.executors.mcp import GrpcMcp
+from gateway.executors.run_servers import servers_for
 from gateway.executors.sandbox import SandboxCalls
-from gateway.executors.servers_of import find_record, sandbox_spec
+from gateway.executors.servers_of import sandbox_spec
 from protocol.jsjson import JsonValue, Parsed
 
 
@@ -58,6 +59,4 @@ def _record(effect: EffectRequest, run: RunContext) -> Mapping[str, JsonValue] |
     if effect.kind != "tool":
         return None
     document = effect.document
-    return find_record(
-        run.mcp_snapshot, _agent_id(effect), document.get("capabilityId"), document.get("toolName")
-    )
+    return servers_for(run).record(_agent_id(effect), document.get("capabilityId"), document.get("toolName"))

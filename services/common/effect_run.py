@@ -8,6 +8,7 @@ said `start`. After it the work has begun, and its end is kept whatever happens 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class Viewer(Generic[ReplyT]):
         self._waiter: asyncio.Future[None] | None = None
         self._acks: dict[int, asyncio.Future[bool]] = {}
         self._answers = True
+        self._spoke = asyncio.Event()
         self.gone = False
 
     def put(self, item: Waiting | TurnCame | Said[ReplyT] | Ended[ReplyT]) -> None:
@@ -136,8 +138,23 @@ class Viewer(Generic[ReplyT]):
             self._acks[seq] = future
         return future
 
+    def spoke(self) -> None:
+        """The peer said something after its request: start, abort, or that it will say no more."""
+        self._spoke.set()
+
+    async def wait_word(self, seconds: float) -> None:
+        """Waits until the peer spoke, at most so long.
+
+        A call that ends while the peer is about to write `start` fails at the peer's end, answer and all.
+        """
+        if not self._spoke.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._spoke.wait()
+
     def deaf(self) -> None:
         """The peer will say nothing more: no event is answered any more."""
+        self._spoke.set()
         self._answers = False
         for future in self._acks.values():
             if not future.done():
@@ -193,12 +210,13 @@ class EffectRun(Generic[ReplyT]):
         for viewer in self._viewers:
             viewer.put(TurnCame(limit_ms))
         if not self._started:
-            self._start = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            start = self._start = loop.create_future()
+            timer = loop.call_later(self._start_wait_s, _too_late, start)
             try:
-                async with asyncio.timeout(self._start_wait_s):
-                    await self._start
-            except TimeoutError:
-                raise unavailable("The caller did not say start in time.") from None
+                await start
+            finally:
+                timer.cancel()
         if self.abort.kind is not None:
             raise EffectAborted(self.abort.kind)
         self.begun = True
@@ -277,3 +295,8 @@ class EffectRun(Generic[ReplyT]):
         self._end = end
         for viewer in self._viewers:
             viewer.put(end)
+
+
+def _too_late(start: asyncio.Future[None]) -> None:
+    if not start.done():
+        start.set_exception(unavailable("The caller did not say start in time."))

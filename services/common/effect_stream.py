@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
@@ -117,6 +118,7 @@ class EffectStreams(Generic[ReplyT]):
         self._timings = timings or StreamTimings()
         self._table: WorkTable[EffectRun[ReplyT], ReplyT] = table or WorkTable()
         self._runs: set[EffectRun[ReplyT]] = set()
+        self._readers: set[asyncio.Task[None]] = set()
         self._draining = False
 
     def stop_taking(self) -> None:
@@ -165,13 +167,21 @@ class EffectStreams(Generic[ReplyT]):
         viewer: Viewer[ReplyT] = Viewer()
         run.attach(viewer)
         reader = asyncio.create_task(self._read(context, prepared, run, viewer))
+        self._readers.add(reader)
+        reader.add_done_callback(partial(self._read_ended, viewer))
         try:
             await self._write(context, run, viewer)
         finally:
+            # It ends by itself; the caller's status does not wait for that.
             reader.cancel()
             self._detach(prepared.key, run, viewer)
-            with contextlib.suppress(asyncio.CancelledError):
-                await reader
+
+    def _read_ended(self, viewer: Viewer[ReplyT], reader: asyncio.Task[None]) -> None:
+        self._readers.discard(reader)
+        error = None if reader.cancelled() else reader.exception()
+        if error is not None and not viewer.gone:
+            get_logger().warning("effect_stream_not_read", error=error_text(error))
+            viewer.put(Ended(refused=Refused(grpc.StatusCode.INTERNAL, FAULT_TEXT)))
 
     def _enter(self, prepared: Prepared[ReplyT]) -> EffectRun[ReplyT] | ReplyT:
         key = prepared.key
@@ -271,6 +281,7 @@ class EffectStreams(Generic[ReplyT]):
     ) -> None:
         while True:
             message = await context.read()
+            viewer.spoke()
             if message is _EOF:
                 # The caller will say no more: without a start there is nothing to wait for.
                 if not run.started:
@@ -291,7 +302,7 @@ class EffectStreams(Generic[ReplyT]):
                     return
 
     async def _write(self, context: Any, run: EffectRun[ReplyT], viewer: Viewer[ReplyT]) -> None:
-        replies, opened = self._replies, False
+        replies, opened, accepted = self._replies, False, False
         timer: asyncio.TimerHandle | None = None
         loop = asyncio.get_running_loop()
 
@@ -316,6 +327,7 @@ class EffectStreams(Generic[ReplyT]):
                             timer.cancel()
                         timer = loop.call_later(self._timings.heartbeat_s, beat)
                     case TurnCame(limit_ms):
+                        accepted = True
                         if opened:
                             await context.write(replies.accepted(common_pb2.Accepted(limit_ms=limit_ms)))
                         else:
@@ -329,6 +341,8 @@ class EffectStreams(Generic[ReplyT]):
                         if refused is not None:
                             raise refused
                         if reply is not None:
+                            if accepted:
+                                await viewer.wait_word(self._timings.start_s)
                             await context.write(reply)
                         return
         finally:

@@ -337,6 +337,7 @@ async def test_one_of_two_streams_may_go_without_harm():
         await pool.began.wait()
         second = await opened(port)
         await second.initial_metadata()
+        await second.write(START)
         first.cancel()
         await until(lambda: len(pool.runs[0]._viewers) == 1)
         assert pool.aborts == []
@@ -494,6 +495,7 @@ async def test_while_draining_new_work_is_refused_and_work_in_flight_may_be_join
         assert find(error.trailing_metadata(), NOT_STARTED) == "1"
         second = await opened(port)
         await second.initial_metadata()
+        await second.write(START)
         pool.finish.set()
         assert (await ended(first))[-1] == (await ended(second))[-1]
 
@@ -533,3 +535,19 @@ async def test_outcomes_are_kept_by_the_table_s_limits():
             await call.write(START)
             await ended(call)
     assert pool.starts == 3
+
+
+async def test_an_end_that_crosses_a_late_start_still_arrives_whole():
+    pool = Pool()
+    pool.finish.clear()
+    async with served(pool) as port, bounded():
+        first = await opened(port)
+        await first.write(START)
+        await pool.began.wait()
+        second = await opened(port)
+        await second.initial_metadata()
+        pool.finish.set()
+        assert (await ended(first))[-1].result.outcome.text == "done"
+        # The work is over, and this stream has not said start yet.
+        await second.write(START)
+        assert (await ended(second))[-1].result.outcome.text == "done"

@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.executors import rendezvous
-from gateway.executors.servers_of import find_record, find_server, sandbox_spec, servers_of
+from gateway.executors.run_servers import RunServers, servers_for
+from gateway.executors.servers_of import index_records, sandbox_spec, servers_of
 from gateway.executors.status import Meaning, failure_of
 from gateway.executors.targets import DnsName, FixedAddresses, TargetInvalid, read_target, resolve
+from tests.executors.support import run_of
 
 # Rendezvous.
 
@@ -125,9 +127,15 @@ def test_servers_come_root_first_then_child_agents_in_their_own_order():
 
 
 def test_a_server_is_found_only_under_its_own_agent():
-    assert find_server(MANIFEST, "child", "c", "deep") is not None
-    assert find_server(MANIFEST, None, "c", "deep") is None
-    assert find_server(MANIFEST, "child", "second", "b") is None
+    servers = RunServers(run_of(root_manifest=MANIFEST))
+
+    def found(agent, capability, server):
+        named = {"agentId": agent} if agent else {}
+        return servers.server({**named, "capabilityId": capability, "serverName": server})
+
+    assert found("child", "c", "deep") is not None
+    assert found(None, "c", "deep") is None
+    assert found("child", "second", "b") is None
 
 
 @pytest.mark.parametrize(
@@ -149,11 +157,23 @@ def test_manifests_of_odd_shapes_never_fail(manifest):
 
 def test_the_first_record_that_fits_agent_capability_and_name_counts():
     first = {"capabilityId": "c", "name": "n", "serverName": "1"}
-    snapshot = {"mcpTools": [{"agentId": "x", **first}, first, {**first, "serverName": "2"}, 7]}
-    assert find_record(snapshot, None, "c", "n") is first
-    assert find_record(snapshot, "x", "c", "n")["agentId"] == "x"
+    odd = [7, {"capabilityId": [], "name": "n"}, {"capabilityId": "c", "name": 1}, {**first, "agentId": 3}]
+    snapshot = {"mcpTools": [*odd, {"agentId": "x", **first}, first, {**first, "serverName": "2"}]}
+    servers = RunServers(run_of(mcp_snapshot=snapshot))
+    assert servers.record(None, "c", "n") is first
+    assert servers.record("x", "c", "n")["agentId"] == "x"
+    assert servers.record(None, ["c"], "n") is None
     for nothing in (None, 1, {}, {"mcpTools": 1}):
-        assert find_record(nothing, None, "c", "n") is None
+        assert index_records(nothing) == {}
+
+
+def test_a_run_is_looked_at_once_and_again_when_its_snapshot_changes():
+    run = run_of(mcp_snapshot=None)
+    first = servers_for(run)
+    assert servers_for(run) is first
+    assert first.record(None, "c", "n") is None
+    run.mcp_snapshot = {"mcpTools": [{"capabilityId": "c", "name": "n"}]}
+    assert servers_for(run).record(None, "c", "n") is not None
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ async def test_an_outcome_that_is_kept_comes_without_a_second_beginning():
 
         async def kept(request, context):
             await context.send_initial_metadata(ACCEPTED)
+            await context.read()
             await context.write(made.mcp.end(outcome=common_pb2.Json(text='"kept"')))
 
         made.mcp.behaviour = kept
