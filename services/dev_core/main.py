@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -47,8 +48,8 @@ async def run(
     async with AsyncExitStack() as stack:
         store = await Store.open(settings.database, full_sync=settings.full_sync)
         stack.push_async_callback(store.close)
-        core, requests = _build(settings, store)
-        stack.push_async_callback(requests.poster.stop)
+        core, requests, poster = _build(settings, store)
+        stack.push_async_callback(poster.stop)
         http = HttpServer(core, HostCheck(settings.http_hosts), settings.core_token)
         listener = HarnessListener(
             requests,
@@ -59,7 +60,7 @@ async def run(
             silence_ms=settings.silence_ms,
         )
         await core.scheduler.start()
-        await requests.poster.start()
+        await poster.start()
         stack.push_async_callback(http.stop)
         http_port = await _listen(http.start, settings.http, "WHIPPLETREE_CORE_HTTP_LISTEN")
         stack.push_async_callback(listener.stop)
@@ -77,7 +78,7 @@ async def run(
         await core.scheduler.stop(_STOP_S)
 
 
-def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests]:
+def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests, ActionPoster]:
     requests = HarnessRequests(
         store,
         Transcripts(store),
@@ -93,9 +94,9 @@ def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests]:
     bus = EventBus()
     store.on_events = bus.announce
     core = Core(store, scheduler, bus)
-    requests.scheduler = scheduler
-    requests.poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
-    return core, requests
+    poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
+    requests.attach(scheduler, poster)
+    return core, requests, poster
 
 
 async def _listen(start: Callable[[str, int], object], address: Address, setting: str) -> int:
@@ -118,6 +119,8 @@ def main(environ: Mapping[str, str]) -> int:
     configure_logging("dev-core", settings.log_level)
     set_not_dumpable()
     forget_secrets(SECRETS)
+    # What was imported lives as long as the process: the collector need not look at it again and again.
+    gc.freeze()
     return run_process(lambda stop: run(settings, stop), uvloop=True)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.dev_core.support import BOUND_S, CoreClient, Harness, Refused, eventually, running_core
+from services.dev_core.harness import connection
+from tests.dev_core.support import BOUND_S, HELPER, CoreClient, Harness, Refused, eventually, running_core
 
 
 async def close_of(harness: Harness) -> tuple[int, str]:
@@ -142,3 +144,48 @@ async def test_a_silent_harness_is_dropped_and_one_that_answers_pings_is_not() -
         await eventually(one_left, "the silent harness is dropped")
         assert await answering.hello()
         silent.socket.transport.resume_reading()
+
+
+async def test_messages_in_fragments_are_taken_in_their_order(core: CoreClient) -> None:
+    harness = await core.connect(hello=False)
+    text = '{"t":"req","id":1,"m":"hello","p":{"api":1,"name":"x","version":"0","capabilities":{}}}'
+    future: asyncio.Future[dict[str, object]] = asyncio.get_running_loop().create_future()
+    harness._pending[1] = ("hello", future)
+    harness._next = 1
+
+    async def pieces() -> AsyncIterator[str]:
+        for start in range(0, len(text), 7):
+            yield text[start : start + 7]
+
+    await harness.socket.send(pieces())
+    # In one piece, and only served when the hello before it was.
+    _, lease = harness.start("lease", {})
+    async with asyncio.timeout(BOUND_S):
+        assert (await future)["api"] == 1
+    await core.agent()
+    await core.say(await core.session())
+    async with asyncio.timeout(BOUND_S):
+        assert (await lease)["run"]["epoch"] == 1
+
+
+async def test_text_that_is_not_utf8_closes_with_1007(core: CoreClient) -> None:
+    harness = await core.connect()
+    async with harness.socket.send_context():
+        harness.socket.protocol.send_text(b'"\xff"')
+    assert (await close_of(harness))[0] == 1007
+
+
+async def test_many_requests_at_once_are_all_answered(
+    core: CoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_IN_FLIGHT", 8)
+    await core.agent(HELPER)
+    await core.say(await core.session("helper"))
+    harness = await core.connect()
+    lease = await harness.lease()
+    answers = [
+        harness.start("effect.intent", lease.ask_intent(lease.call("bash", f"c{n}", "box")))[1]
+        for n in range(500)
+    ]
+    async with asyncio.timeout(3 * BOUND_S):
+        assert {answer["status"] for answer in await asyncio.gather(*answers)} == {"execute"}

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from services.common.process import StartFailed
+from services.dev_core.store import database
 from services.dev_core.store.database import MEMORY, Store, StoreFailed, Tx
 from services.dev_core.store.schema import SCHEMA_VERSION
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "loop", "thread"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = await Store.open(MEMORY if request.param == "memory" else str(tmp_path / "core.db"))
+    path = MEMORY if request.param == "memory" else str(tmp_path / "core.db")
+    made = await Store.open(path, full_sync=request.param == "thread")
     yield made
     await made.close()
 
@@ -35,7 +37,10 @@ def keys(tx: Tx) -> list[str]:
 
 
 def hold(store: Store) -> threading.Event:
-    """Keeps the writer busy until the event is set, so that what follows shares one commit."""
+    """Keeps the writer busy until the event is set, so that what follows shares one commit.
+
+    What is handed in before the caller's next await shares a commit anyway.
+    """
     go_on = threading.Event()
     store.submit(lambda tx: go_on.wait(10))
     return go_on
@@ -172,3 +177,52 @@ async def test_files_of_others_and_of_newer_versions_are_left_alone(tmp_path: Pa
             await Store.open(str(path))
     with pytest.raises(StartFailed):
         await Store.open(str(tmp_path))
+
+
+async def test_a_slow_disk_is_waited_for_in_the_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SLOW_COMMIT_S", 0.0)
+    store = await Store.open(str(tmp_path / "core.db"))
+    try:
+        here = threading.get_ident()
+        assert await store.write(lambda tx: threading.get_ident()) == here
+        assert await store.write(lambda tx: threading.get_ident()) != here
+        monkeypatch.setattr(database, "SLOW_COMMIT_S", 60.0)
+        store._writer.thread_until = 0.0
+        assert await store.write(lambda tx: threading.get_ident()) == here
+    finally:
+        await store.close()
+
+
+async def test_a_commit_that_waits_for_the_disk_is_never_made_in_the_loop(tmp_path: Path) -> None:
+    store = await Store.open(str(tmp_path / "core.db"), full_sync=True)
+    try:
+        assert await store.write(lambda tx: threading.get_ident()) != threading.get_ident()
+        assert await store.read(lambda tx: threading.get_ident()) != threading.get_ident()
+    finally:
+        await store.close()
+
+
+async def test_the_journal_is_emptied_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "COMMITS_PER_CHECKPOINT", 10)
+    path = tmp_path / "core.db"
+    store = await Store.open(str(path))
+    try:
+        before = path.stat().st_size
+        for n in range(40):
+            await store.write(
+                lambda tx, n=n: tx.run("INSERT INTO manifests VALUES (?, ?)", (str(n), "x" * 10_000))
+            )
+        await store.read(keys)
+        assert path.stat().st_size > before
+    finally:
+        await store.close()
+
+
+async def test_a_callers_fault_does_not_keep_the_others_waiting(store: Store) -> None:
+    def fail(result: object, error: BaseException | None) -> None:
+        raise LookupError("no")
+
+    store.run(keys, fail)
+    assert await store.write(keys) == []

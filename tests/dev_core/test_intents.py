@@ -238,8 +238,7 @@ async def test_intents_of_one_run_are_served_side_by_side_and_in_order(core: Cor
     answers = [lease.harness.start("effect.intent", lease.ask_intent(call))[1] for call in calls]
     async with asyncio.timeout(BOUND_S):
         assert await asyncio.gather(*answers) == [{"status": "execute"}] * 50
-    started = [e for e in await core.log(lease.session_id) if e["type"] == "effect.started"]
-    assert [event["payload"]["callId"] for event in started] == [f"c{n}" for n in range(50)]
+    assert list(await core.effects(lease.session_id)) == [f"tool:c{n}" for n in range(50)]
 
 
 async def test_after_a_cancel_intents_are_refused(core: CoreClient) -> None:

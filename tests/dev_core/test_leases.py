@@ -124,6 +124,7 @@ async def test_after_a_lapse_a_model_call_is_rejoined_only_when_model_calls_reco
             again = await second.lease()
             assert await again.intent(effect) == {"status": "execute", "rejoin": True}
             assert (await core.effects(session_id))["model:invocation_1"]["attempts"] == 2
+            assert "effect.rejoined" in await core.types(session_id)
             return
         uncertain = await core.until(session_id, "effect.uncertain")
         assert uncertain["payload"]["effectId"] == effect["effectId"]

@@ -97,6 +97,10 @@ async def test_an_error_about_an_unknown_effect_is_answered_uncertain(core: Core
     lease = await leased(core)
     assert await lease.error(lease.effect("model", "never")) == {"status": "uncertain"}
     assert await core.effects(lease.session_id) == {}
+    odd = {"runId": lease.id, "effectId": "\ud800", "error": "x"}
+    assert await lease.harness.ask("effect.outcome", odd) == {"status": "uncertain"}
+    with pytest.raises(Refused, match="invalid"):
+        await lease.harness.ask("effect.outcome", {"runId": lease.id, "effectId": "\ud800", "value": 1})
 
 
 async def test_a_value_is_no_answer_to_what_core_does_itself(core: CoreClient) -> None:

@@ -206,6 +206,7 @@ async def test_waiting_stays_until_an_outcome_and_uncertain_until_a_person(core:
         ("turn.waiting", {"status": "waiting"}, "waits for"),
         ("turn.waiting", {"status": "waiting", "effectIds": []}, "waits for"),
         ("turn.waiting", {"status": "waiting", "effectIds": ["unknown"]}, "unknown"),
+        ("turn.waiting", {"status": "waiting", "effectIds": ["\ud800"]}, "asked for"),
         ("checkpoint", {"status": "completed"}, "status"),
     ],
 )

@@ -20,14 +20,13 @@ async def test_a_turn_runs_from_message_to_answer(core: CoreClient) -> None:
     assert [event["type"] for event in log] == [
         "turn.started",
         "run.started",
-        "effect.started",
         "message.assistant",
         "transcript.updated",
         "turn.completed",
     ]
-    assert answer == {"cursor": 5}
-    assert log[3]["payload"]["outcome"] == {"value": "Hello."}
-    assert log[5]["payload"] == {"output": "Hello."}
+    assert answer == {"cursor": 4}
+    assert log[2]["payload"]["outcome"] == {"value": "Hello."}
+    assert log[4]["payload"] == {"output": "Hello."}
     assert {event["turnId"] for event in log} == {turn_id}
     assert await core.status(session_id) == "completed"
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import pytest
 import yarl
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.dev_core.support import TOKEN, CoreClient
+from tests.dev_core.support import BOUND_S, TOKEN, CoreClient
 
 GOOD = {"Authorization": f"Bearer {TOKEN}", "nylorun-harness-api": "1"}
 
@@ -74,3 +77,39 @@ async def test_a_plain_request_is_told_to_upgrade(core: CoreClient, method: str)
         assert response.status == 426
         assert response.headers["Upgrade"] == "websocket"
         assert response.headers["Content-Length"] == "0"
+
+
+async def test_while_the_core_stops_upgrades_are_refused_with_503(core: CoreClient) -> None:
+    await core.agent()
+    await core.say(await core.session())
+    harness = await core.connect()
+    await harness.lease()
+    core.stop.set()
+    await harness.message()
+    assert (await refuse(core)).response.status_code == 503
+
+
+@pytest.mark.parametrize("listener", ["http", "harness"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 100,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"x" * 100_000,
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+)
+async def test_noise_on_a_port_disturbs_nobody(core: CoreClient, listener: str, data: bytes) -> None:
+    url = yarl.URL(getattr(core.ready, listener))
+    assert url.host is not None
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    with contextlib.suppress(ConnectionError):
+        writer.write(data)
+        await writer.drain()
+        writer.write_eof()
+        async with asyncio.timeout(BOUND_S):
+            answer = await reader.read()
+        assert b"Traceback" not in answer
+    writer.close()
+    assert (await core.get("/health")).status == 200
+    assert await core.connect()

@@ -9,6 +9,7 @@ from typing import Final
 from protocol.errors import HarnessApiError
 from services.dev_core.store import sessions
 from services.dev_core.store.database import Tx
+from services.dev_core.store.effects import EffectStatus, Runner
 from services.dev_core.store.sessions import Session
 
 _PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,512}")
@@ -36,6 +37,38 @@ def own_session(tx: Tx, run: HeldRun) -> Session:
     if session is None or session.epoch != run.epoch or session.lease_owner != run.owner:
         raise HarnessApiError("ownership_lost", f"Another owner has session {run.session_id}")
     return session
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedEffect:
+    """An effect of a run that owns its session; `status` None: it was never asked for.
+
+    `active`: the run's turn is still the one under way.
+    """
+
+    session_id: str
+    effect_id: str
+    active: bool
+    turn_id: str
+    kind: str
+    runner: Runner
+    status: EffectStatus | None
+    request_hash: str
+    label: str
+    outcome: str | None
+
+
+def own_effect(tx: Tx, run: HeldRun, effect_id: str) -> OwnedEffect:
+    """`own_session` and one of its effects in a single look: most transactions begin with it."""
+    row = tx.one(
+        "SELECT s.turn_id IS ?, f.turn_id, f.kind, f.runner, f.status, f.request_hash, f.label, f.outcome "
+        "FROM sessions s LEFT JOIN effects f ON f.session_id = s.id AND f.effect_id = ? "
+        "WHERE s.id = ? AND s.epoch = ? AND s.lease_owner = ?",
+        (run.turn_id, effect_id, run.session_id, run.epoch, run.owner),
+    )
+    if row is None:
+        raise HarnessApiError("ownership_lost", f"Another owner has session {run.session_id}")
+    return OwnedEffect(run.session_id, effect_id, bool(row[0]), *row[1:])
 
 
 def is_active(session: Session, run: HeldRun) -> bool:

@@ -20,9 +20,9 @@ from protocol.errors import HarnessApiError
 from protocol.methods import EffectIntent
 from services.dev_core.effects.held import (
     HeldRun,
+    OwnedEffect,
     check_effect_id,
-    is_active,
-    own_session,
+    own_effect,
     storable,
     turn_cancelled,
 )
@@ -108,14 +108,13 @@ def decide(
     now_ms: int,
 ) -> Decision:
     """Commits what becomes of the effect. Raises HarnessApiError; then nothing was written."""
-    session = own_session(tx, run)
-    if not is_active(session, run):
+    effect_id = asked.effect.effect_id
+    row = own_effect(tx, run, effect_id)
+    if not row.active:
         raise turn_cancelled(run)
     if abort_message is not None:
         raise HarnessApiError("internal", abort_message)
-    effect_id = asked.effect.effect_id
-    row = effects.load(tx, run.session_id, effect_id)
-    if row is not None:
+    if row.status is not None:
         if row.request_hash != asked.request_hash:
             raise HarnessApiError(
                 "effect_drift", f"The effect {effect_id} was asked for with another request"
@@ -124,7 +123,7 @@ def decide(
     return _new(tx, run, asked, _runner(facts, mcp, asked), now_ms)
 
 
-def _known(tx: Tx, row: Effect, recovery: Recovery, now_ms: int) -> Decision:
+def _known(tx: Tx, row: OwnedEffect, recovery: Recovery, now_ms: int) -> Decision:
     match row.status:
         case "completed":
             return Decision("completed", row.outcome)
@@ -132,8 +131,7 @@ def _known(tx: Tx, row: Effect, recovery: Recovery, now_ms: int) -> Decision:
             return Decision("pending")
         case "invoking" if recovery.joins(row.runner):
             effects.count_attempt(tx, row.session_id, row.effect_id)
-            payload = f'{row.label[:-1]},"rejoin":true}}'
-            events.append(tx, row.session_id, "effect.started", row.turn_id, payload, now_ms)
+            events.append(tx, row.session_id, "effect.rejoined", row.turn_id, row.label, now_ms)
             return Decision("rejoin")
         case "invoking":
             error = "An earlier run started this effect and nobody knows its outcome"
@@ -177,7 +175,7 @@ def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Dec
         _record(tx, run, asked, runner=runner, event=kind, now_ms=now_ms, outcome=NULL_OUTCOME)
         return Decision("completed", NULL_OUTCOME)
     if runner != "action":
-        _record(tx, run, asked, runner=runner, event="effect.started", now_ms=now_ms)
+        _record(tx, run, asked, runner=runner, event=None, now_ms=now_ms)
         return Decision("execute")
     url = agents.actions_url_of_session(tx, run.session_id)
     if url is not None:
@@ -218,11 +216,14 @@ def _record(
     asked: Asked,
     *,
     runner: Runner,
-    event: str,
+    event: str | None,
     now_ms: int,
     outcome: str | None = None,
 ) -> None:
-    """Writes the effect's row and its first event, which shows the outcome when there is one."""
+    """Writes the effect's row, and an event that shows the outcome when there is one.
+
+    What the harness carries out gets its event with its outcome: the row says when it was handed out.
+    """
     effect = asked.effect
     call_id = effect.context.get("callId")
     label = jsjson.dumps(_label(asked), plain=asked.plain)
@@ -247,8 +248,9 @@ def _record(
             outcome=outcome,
         ),
     )
-    shown = None if outcome is None else effect.effect_id
-    events.append(tx, run.session_id, event, run.turn_id, label, now_ms, effect_id=shown)
+    if event is not None:
+        shown = None if outcome is None else effect.effect_id
+        events.append(tx, run.session_id, event, run.turn_id, label, now_ms, effect_id=shown)
 
 
 def _label(asked: Asked) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from protocol.errors import HarnessApiError
-from services.dev_core.effects.held import HeldRun, is_active, own_session, storable, turn_cancelled
+from services.dev_core.effects.held import HeldRun, OwnedEffect, own_effect, storable, turn_cancelled
 from services.dev_core.store import effects, events
 from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import Effect
@@ -19,11 +19,10 @@ def record_value(
     `failed`: the value is a failure outcome. `cancelled`: the run's abort is a cancel. Raises
     HarnessApiError; then nothing was written.
     """
-    session = own_session(tx, run)
-    row = effects.load(tx, run.session_id, effect_id)
-    if row is None or row.turn_id != run.turn_id:
+    row = own_effect(tx, run, effect_id)
+    if row.status is None or row.turn_id != run.turn_id:
         raise HarnessApiError("invalid", f"The effect {effect_id} was never asked for in this turn")
-    if cancelled or not is_active(session, run):
+    if cancelled or not row.active:
         raise turn_cancelled(run)
     if row.status == "completed":
         assert row.outcome is not None
@@ -38,18 +37,17 @@ def record_value(
 
 def record_error(tx: Tx, run: HeldRun, effect_id: str, error: str, now_ms: int) -> None:
     """Commits that nobody knows the effect's outcome. Raises HarnessApiError `ownership_lost` only."""
-    session = own_session(tx, run)
-    row = effects.load(tx, run.session_id, effect_id)
-    if row is None or row.status != "invoking":
+    row = own_effect(tx, run, effect_id)
+    if row.status != "invoking":
         return
     message = storable(error)
     effects.make_uncertain(tx, run.session_id, effect_id, message, now_ms)
-    if is_active(session, run):
+    if row.active:
         payload = {"effectId": effect_id, "message": message}
         events.append(tx, run.session_id, "effect.uncertain", run.turn_id, payload, now_ms)
 
 
-def append_completed(tx: Tx, row: Effect, now_ms: int, *, failed: bool = False) -> None:
+def append_completed(tx: Tx, row: Effect | OwnedEffect, now_ms: int, *, failed: bool = False) -> None:
     """The event of an effect that has its outcome, which the event shows."""
     match row.kind:
         case "model":

@@ -1,14 +1,15 @@
 """Core's end of a Harness API channel: frames in, frames out, no socket (harness-api 2).
 
-The owner feeds texts to `receive` and sends what `send` is called with. Every request of the peer is served
-by a task of its own; `receive` starts them in the order the frames came in.
+The owner feeds texts to `receive` and sends what `send` is called with. A request's handler starts before
+the next frame is looked at: what it does before its first await is done in the order the frames came in.
+Effects, which are most of the traffic, are answered from the commit's callback without a task between.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
 
 from protocol import frames
 from protocol.errors import HarnessApiError
@@ -16,35 +17,44 @@ from protocol.frames import FrameInvalid
 from protocol.jsjson import JsonError
 from protocol.methods import CORE_METHODS, MethodInvalid, check_params, check_result
 from services.common.logs import error_text, get_logger
+from services.dev_core.store.database import StoreFailed
 
 NOT_JSON: Final = "Harness API frames are JSON text"
 CLOSED: Final = "The Harness API connection closed"
-GAVE_UP: Final = "The requester gave up"
 
-Handler = Callable[["Serving"], Awaitable[Any]]
+Handler: TypeAlias = Callable[["Serving"], Coroutine[Any, Any, Any] | None]
+"""Starts to serve a request. What the coroutine returns is the answer and what it raises the refusal; a
+handler that returns None calls `answer` or `refuse` itself, at once or later. It may raise, too."""
 
 
 class Serving:
     """One request of the peer that is being served."""
 
-    __slots__ = ("_on_give_up", "given_up", "id", "method", "params", "plain", "raw")
+    __slots__ = ("_channel", "_on_give_up", "given_up", "id", "method", "params", "plain", "raw")
 
-    def __init__(self, id_: int, method: str, params: Any, raw: Any, plain: bool) -> None:
-        self.id: Final = id_
-        self.method: Final = method
+    def __init__(self, channel: Channel, request: frames.Request, params: Any) -> None:
+        self._channel = channel
+        self.id: Final = request.id
+        self.method: Final = request.m
         self.params: Final = params
         """The params as their struct."""
-        self.raw: Final = raw
+        self.raw: Final = request.p
         """The params as they came."""
-        self.plain: Final = plain
+        self.plain: Final = request.plain
         self.given_up = False
         self._on_give_up: Callable[[], None] | None = None
 
+    def answer(self, result: Any) -> None:
+        """Answers with a JSON value, RawJson inside allowed."""
+        self._channel.answer(self, result)
+
+    def refuse(self, error: BaseException) -> None:
+        """Answers with a refusal: a HarnessApiError's own, `internal` for everything else."""
+        self._channel.refuse(self, error)
+
     def on_give_up(self, listener: Callable[[], None]) -> None:
-        """Calls the listener when the requester gives up, at once when it has."""
+        """Calls the listener when the requester gives up."""
         self._on_give_up = listener
-        if self.given_up:
-            listener()
 
     def give_up(self) -> None:
         """The requester gave up, or the channel closed."""
@@ -55,12 +65,7 @@ class Serving:
 
 
 class Channel:
-    """One connection's channel.
-
-    `send` takes a text to send (and drops it once the socket is gone), `close` a code and a reason, `handle`
-    serves one request: what it returns (a JSON value, RawJson inside allowed) is the answer, a
-    HarnessApiError the refusal.
-    """
+    """One connection's channel. `send` takes a text to send, `close` a code and a reason."""
 
     def __init__(
         self, send: Callable[[str], None], close: Callable[[int, str], None], handle: Handler
@@ -75,10 +80,15 @@ class Channel:
         self._loop = asyncio.get_running_loop()
         self.closed = False
 
+    @property
+    def in_flight(self) -> int:
+        """Requests of the peer that are being served."""
+        return len(self._serving)
+
     # What comes in
 
     def receive(self, text: str | bytes) -> None:
-        """Takes one WebSocket message."""
+        """Takes one WebSocket message: text as `str`, binary as `bytes`."""
         if isinstance(text, bytes):
             self._close(1007, NOT_JSON)
             return
@@ -119,28 +129,47 @@ class Channel:
         except MethodInvalid as error:
             self._send(frames.encode_refusal(request.id, "invalid", str(error)))
             return
-        serving = Serving(request.id, request.m, params, request.p, request.plain)
+        serving = Serving(self, request, params)
         # A peer that uses an id twice gets two answers; only the later one can be given up.
         self._serving[request.id] = serving
-        task = self._loop.create_task(self._answer(serving))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _answer(self, serving: Serving) -> None:
         try:
-            result = await self._handle(serving)
-            # Results are ASCII names, integers and stored texts, so orjson may write them.
-            text = frames.encode_answer(serving.id, result, plain=True)
-        except HarnessApiError as error:
-            text = frames.encode_refusal(serving.id, error.code, error.message)
-        except Exception as error:  # noqa: BLE001  (the edge: no text of an unforeseen error leaves)
-            get_logger().error("request_failed", method=serving.method, error=error_text(error))
-            text = frames.encode_refusal(serving.id, "internal", "The core failed to serve the request")
-        finally:
-            if self._serving.get(serving.id) is serving:
-                del self._serving[serving.id]
+            work = self._handle(serving)
+        except Exception as error:  # noqa: BLE001  (the edge: `refuse` tells what leaves)
+            self.refuse(serving, error)
+            return
+        if work is not None:
+            task = self._loop.create_task(self._run(serving, work))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, serving: Serving, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001  (the edge: `refuse` tells what leaves)
+            self.refuse(serving, error)
+        else:
+            self.answer(serving, result)
+
+    def answer(self, serving: Serving, result: Any) -> None:
+        """Ends a request with a result."""
+        if self._serving.get(serving.id) is serving:
+            del self._serving[serving.id]
         if not self.closed:
-            self._send(text)
+            # Results are ASCII names, integers and stored texts, so orjson may write them.
+            self._send(frames.encode_answer(serving.id, result, plain=True))
+
+    def refuse(self, serving: Serving, error: BaseException) -> None:
+        """Ends a request with a refusal; no text of an unforeseen error leaves the process."""
+        if self._serving.get(serving.id) is serving:
+            del self._serving[serving.id]
+        if self.closed:
+            return
+        if not isinstance(error, HarnessApiError):
+            if not isinstance(error, StoreFailed):
+                get_logger().error("request_failed", method=serving.method, error=error_text(error))
+            text = str(error) if isinstance(error, StoreFailed) else "The core failed to serve the request"
+            error = HarnessApiError("internal", text)
+        self._send(frames.encode_refusal(serving.id, error.code, error.message))
 
     def _settle(self, frame: frames.Answer | frames.Refusal) -> None:
         method, future = self._pending.pop(frame.id, ("", None))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
+from websockets.frames import DATA_OPCODES, Frame, Opcode
+from websockets.protocol import State
 
 from services.dev_core.clock import new_id
 from services.dev_core.harness.channel import Channel, Handler
@@ -18,20 +20,40 @@ if TYPE_CHECKING:
     from services.dev_core.harness.run import Run
 
 MAX_REASON_BYTES: Final = 120
-MAX_UNSENT_CHARS: Final = 256 * 1024 * 1024
-"""Text queued for a harness that does not read; more drops the connection."""
+MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
+"""Written for a harness that does not read; more drops the connection."""
+MAX_IN_FLIGHT: Final = 8192
+"""Requests being served on one connection; beyond it nothing more is read until half of them are answered."""
 _CLOSE_S: Final = 1.0
 _WIND_DOWN_S: Final = 5.0
 
 
 class HarnessSocket(ServerConnection):
-    """A server's WebSocket that notes when anything was heard, pings and pongs included."""
+    """A server's WebSocket that hands messages over at once instead of through the library's queue.
+
+    Whole text messages go to `on_text` from within the library's own callback, unless others before them
+    took the library's way (messages in fragments, binary ones, those that came before `on_text` was set).
+    It also notes when anything was heard, pings and pongs included, and writes the frames of one turn of
+    the loop together.
+    """
 
     heard_at: float = 0.0
+    on_text: Callable[[str], None] | None = None
+    queued: int = 0
+    """Messages that `recv` gives; whoever calls it counts down."""
+    _flush_due: bool = False
 
     def process_event(self, event: object) -> None:
         """Called by the library for each event of the peer."""
         self.heard_at = self.loop.time()
+        if isinstance(event, Frame) and event.opcode in DATA_OPCODES and event.fin:
+            if event.opcode is Opcode.TEXT and self.on_text is not None and not self.queued:
+                # A text that is not UTF-8 is left to the library, which closes with the right code.
+                with contextlib.suppress(UnicodeDecodeError):
+                    text = str(event.data, "utf-8")
+                    self.on_text(text)
+                    return
+            self.queued += 1
         super().process_event(event)  # type: ignore[arg-type]
 
     def send_data(self) -> None:
@@ -45,11 +67,23 @@ class HarnessSocket(ServerConnection):
             with contextlib.suppress(OSError, RuntimeError):
                 self.transport.write_eof()
 
-    async def send_all(self, texts: list[str]) -> None:
-        """Sends messages in a row. Raises ConnectionClosed."""
-        async with self.send_context():
-            for text in texts:
-                self.protocol.send_text(text.encode())
+    def post(self, text: str) -> int:
+        """Sends a message with the others of this turn of the loop; the bytes that are not written yet.
+
+        Dropped silently when the connection is not open.
+        """
+        if self.protocol.state is not State.OPEN:
+            return 0
+        self.protocol.send_text(text.encode())
+        if not self._flush_due:
+            self._flush_due = True
+            self.loop.call_soon(self._flush)
+        return self.transport.get_write_buffer_size()
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        if not self.transport.is_closing():
+            self.send_data()
 
 
 def cut_reason(reason: str) -> str:
@@ -60,14 +94,7 @@ def cut_reason(reason: str) -> str:
 class Connection:
     """A harness. `owner` names it in leases; `runs` are those it holds, `workspace` what it declared."""
 
-    def __init__(
-        self,
-        socket: HarnessSocket,
-        handle: Handler,
-        *,
-        ping_ms: int,
-        silence_ms: int,
-    ) -> None:
+    def __init__(self, socket: HarnessSocket, handle: Handler, *, ping_ms: int, silence_ms: int) -> None:
         self.owner: Final = new_id("conn")
         self.said_hello = False
         self.workspace = False
@@ -78,14 +105,13 @@ class Connection:
         """Workspace requests in flight that may report events of any session."""
         self.waiting = False
         """A lease request of this connection is outstanding."""
-        self.channel: Final = Channel(self._queue, self.close, handle)
+        self.channel: Final = Channel(self._post, self.close, handle)
         self._socket = socket
         self._ping_s = ping_ms / 1000
         self._silence_s = silence_ms / 1000
-        self._unsent: list[str] = []
-        self._unsent_chars = 0
-        self._wake = asyncio.Event()
         self._closing: tuple[int, str] | None = None
+        self._close_due = asyncio.Event()
+        self._paused = False
         self.end_reason = ""
 
     @property
@@ -93,62 +119,63 @@ class Connection:
         """Whether the connection is over."""
         return self.channel.closed
 
-    # Sending
-
-    def _queue(self, text: str) -> None:
-        if self.channel.closed or self._closing is not None:
+    def _post(self, text: str) -> None:
+        if self._closing is not None:
             return
-        self._unsent.append(text)
-        self._unsent_chars += len(text)
-        if self._unsent_chars > MAX_UNSENT_CHARS:
+        if self._socket.post(text) > MAX_UNSENT_BYTES:
             self._terminate("the harness does not read")
-        self._wake.set()
+        if self._paused and self.channel.in_flight <= MAX_IN_FLIGHT // 2:
+            self._paused = False
+            self._socket.transport.resume_reading()
 
     def close(self, code: int, reason: str) -> None:
-        """Closes after what is queued was sent."""
+        """Closes after what was sent; nothing more is received or sent."""
         if self._closing is None:
             self._closing = (code, cut_reason(reason))
             self.end_reason = reason
-            self._wake.set()
+            self._close_due.set()
 
     def _terminate(self, reason: str) -> None:
         self.end_reason = reason
         self._socket.transport.abort()
 
-    async def _write(self) -> None:
-        while True:
-            while self._unsent:
-                texts, self._unsent, self._unsent_chars = self._unsent, [], 0
-                await self._socket.send_all(texts)
-            if self._closing is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_CLOSE_S):
-                        await self._socket.close(*self._closing)
-                self._socket.transport.abort()
-                return
-            self._wake.clear()
-            await self._wake.wait()
-
-    # Receiving
+    def _receive(self, message: str | bytes) -> None:
+        if self._closing is not None:
+            return
+        self.channel.receive(message)
+        if self.channel.in_flight > MAX_IN_FLIGHT and not self._paused:
+            self._paused = True
+            self._socket.transport.pause_reading()
 
     async def serve(self) -> None:
         """Runs the connection until it is over; afterwards nothing of it is left running."""
         loop = asyncio.get_running_loop()
         self._socket.heard_at = loop.time()
-        writer = loop.create_task(self._swallow(self._write()))
-        watch = loop.create_task(self._swallow(self._watch()))
+        self._socket.on_text = self._receive
+        closer = loop.create_task(self._close_when_due())
+        watch = loop.create_task(self._watch())
         try:
-            while self._closing is None:
-                self.channel.receive(await self._socket.recv())
-            await writer
+            while True:
+                # Only what the socket did not hand over.
+                message = await self._socket.recv()
+                self._receive(message)
+                self._socket.queued -= 1
         except ConnectionClosed as error:
             if not self.end_reason and error.rcvd is not None:
                 self.end_reason = error.rcvd.reason or f"closed with {error.rcvd.code}"
         finally:
             self.channel.mark_closed()
-            for task in (writer, watch):
+            for task in (closer, watch):
                 task.cancel()
-            await asyncio.gather(writer, watch, return_exceptions=True)
+            await asyncio.gather(closer, watch, return_exceptions=True)
+
+    async def _close_when_due(self) -> None:
+        await self._close_due.wait()
+        assert self._closing is not None
+        with contextlib.suppress(TimeoutError, ConnectionClosed):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._socket.close(*self._closing)
+        self._socket.transport.abort()
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
@@ -157,11 +184,8 @@ class Connection:
             if loop.time() - self._socket.heard_at > self._silence_s:
                 self._terminate(f"nothing heard for {round(self._silence_s)} s")
                 return
-            await self._socket.ping()
-
-    async def _swallow(self, work: Coroutine[Any, Any, None]) -> None:
-        with contextlib.suppress(ConnectionClosed):
-            await work
+            with contextlib.suppress(ConnectionClosed):
+                await self._socket.ping()
 
     async def wind_down(self) -> None:
         """Lets requests that are being served commit what they have begun."""

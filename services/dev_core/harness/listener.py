@@ -17,7 +17,7 @@ from websockets.http11 import Request, Response
 from services.common.logs import get_logger
 from services.dev_core.harness.channel import Serving
 from services.dev_core.harness.connection import Connection, HarnessSocket
-from services.dev_core.harness.requests import HarnessRequests
+from services.dev_core.harness.requests import HarnessRequests, Work
 from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.hosts import HostCheck
 
@@ -114,8 +114,8 @@ class HarnessListener:
         assert isinstance(socket, HarnessSocket)
         connection: Connection
 
-        async def serve_one(serving: Serving) -> object:
-            return await self._requests.serve(connection, serving)
+        def serve_one(serving: Serving) -> Work:
+            return self._requests.serve(connection, serving)
 
         connection = Connection(socket, serve_one, ping_ms=self._ping_ms, silence_ms=self._silence_ms)
         self._scheduler.attach(connection)

@@ -57,6 +57,14 @@ class Run:
         self.timers.clear()
 
 
+def held_run(connection: Connection, run_id: str) -> Run:
+    """A run that the connection holds and that has not ended. Raises HarnessApiError `run_not_held`."""
+    run = connection.runs.get(run_id)
+    if run is None or run.ended:
+        raise run_not_held(run_id)
+    return run
+
+
 def run_not_held(run_id: str) -> HarnessApiError:
     """The run is unknown here, over, or another connection's."""
     return HarnessApiError("run_not_held", f"The run {run_id} is not held by this connection")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -59,11 +59,12 @@ class RunMaker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """An outstanding lease request."""
+    """An outstanding lease request; `leased` is called with its run."""
 
     connection: Connection
-    future: asyncio.Future[Run]
-    gone: bool = False
+    leased: Callable[[Run], None]
+    done: bool = False
+    """It has its run, or the requester gave up."""
 
 
 class Scheduler:
@@ -114,10 +115,6 @@ class Scheduler:
         run = self._run_of.get(session_id)
         return None if run is None or run.ended else run
 
-    def held(self, connection: Connection, run_id: str) -> Run | None:
-        """A run of this connection, ended or not."""
-        return connection.runs.get(run_id)
-
     def counts(self) -> dict[str, int]:
         """Connections, waiting leases, queued offers, held runs."""
         return {
@@ -143,18 +140,21 @@ class Scheduler:
 
     # Leases
 
-    def wait(self, connection: Connection) -> Waiter:
+    def wait(self, connection: Connection, leased: Callable[[Run], None]) -> Waiter:
         """Queues a lease request."""
-        waiter = Waiter(connection, self._loop.create_future())
+        waiter = Waiter(connection, leased)
         self._waiters.append(waiter)
         self._pump()
         return waiter
 
-    def stop_waiting(self, waiter: Waiter) -> None:
-        """The requester gave up, or its connection closed."""
-        waiter.gone = True
+    def stop_waiting(self, waiter: Waiter) -> bool:
+        """The requester gave up, or its connection closed; False when it had its run before."""
+        if waiter.done:
+            return False
+        waiter.done = True
         if waiter in self._waiters:
             self._waiters.remove(waiter)
+        return True
 
     def _pump(self) -> None:
         while self._waiters and self._offers and not self._stopping:
@@ -187,22 +187,23 @@ class Scheduler:
             return
         until = self._loop.time() + self.times.lease_ms / 1000
         try:
-            run = None if waiter.gone else await self._make_run(taken, run_id, waiter.connection, until)
+            run = None if waiter.done else await self._make_run(taken, run_id, waiter.connection, until)
         except StoreFailed as error:
             get_logger().error("run_not_made", sessionId=session_id, error=error_text(error))
             self._lapse_at(session_id, taken.epoch, until)
             self._back(waiter)
             return
-        if run is None and not waiter.gone:
+        if run is None and not waiter.done:
             self._back(waiter)
-        elif run is None or waiter.gone or self._stopping:
+        elif run is None or waiter.done or self._stopping:
             await self._give_back(session_id, taken.epoch, owner)
         else:
             self._hold(run)
-            waiter.future.set_result(run)
+            waiter.done = True
+            waiter.leased(run)
 
     def _back(self, waiter: Waiter) -> None:
-        if not waiter.gone:
+        if not waiter.done:
             self._waiters.appendleft(waiter)
             self._pump()
 

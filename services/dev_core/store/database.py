@@ -1,11 +1,15 @@
-"""SQLite behind one writer thread that takes whole transactions.
+"""SQLite behind one queue of whole transactions, one writer for all of them.
 
 A transaction is a function of a `Tx`: it reads, decides and writes, and its result reaches the caller only
 after its commit. Transactions of one turn of the loop, and those that queue up while one commits, share a commit;
 one that raises undoes nothing but itself. A transaction may be run twice before it is committed, so it does
-nothing but use its `Tx`. Reads of a file have a
-thread and a connection of their own. A database in memory waits for nothing, so it needs no thread: its
-transactions run in the loop.
+nothing but use its `Tx`.
+
+Where the writer works: a commit that waits for the disk (`synchronous=FULL`) is made in a thread. Without
+that wait a commit takes tens of microseconds, less than handing it to a thread and back, so the loop makes
+it; when one is slow all the same, the thread takes over for a while. What does wait for the disk, the
+checkpoints, happens in the reader's thread. Reads of a file have that thread and a connection of their own;
+a database in memory has no threads at all.
 """
 
 from __future__ import annotations
@@ -17,17 +21,25 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed
 from services.dev_core.store.schema import SchemaUnusable, prepare
 
 MEMORY: Final = ":memory:"
 MAX_TRANSACTIONS_PER_COMMIT: Final = 128
 """Beyond it a commit takes nothing more, so that the first of a long queue is not kept waiting for the last."""
+COMMITS_PER_CHECKPOINT: Final = 512
+AUTOCHECKPOINT_PAGES: Final = 8192
+"""Of 4 KiB: where the writer itself makes room in the journal, when the other checkpoints don't keep up."""
+SLOW_COMMIT_S: Final = 0.25
+SLOW_PAUSE_S: Final = 5.0
+"""After a commit in the loop took longer than the former, the thread commits for the latter."""
 _JOURNAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _CACHED_STATEMENTS: Final = 256
 _CACHE_KIB: Final = 16 * 1024
@@ -70,7 +82,7 @@ class Tx:
 @dataclass(slots=True, eq=False)
 class _Job:
     work: Callable[[Tx], Any]
-    future: asyncio.Future[Any]
+    done: Callable[[Any, BaseException | None], None]
     result: Any = None
     error: BaseException | None = None
 
@@ -81,8 +93,12 @@ class _Lane:
 
     connection: sqlite3.Connection
     writes: bool
-    inline: bool = False
-    """Its transactions run in the loop."""
+    in_loop: bool = False
+    """Its transactions may run in the loop."""
+    thread_until: float = 0.0
+    """On the monotonic clock: until then they run in the thread all the same."""
+    handed_over: int = 0
+    """Batches that the thread has and has not delivered."""
     jobs: queue.SimpleQueue[list[_Job] | None] = field(default_factory=queue.SimpleQueue)
     new: list[_Job] = field(default_factory=list)
     """Of this turn of the loop, not handed over yet."""
@@ -98,6 +114,8 @@ class Store:
         self._reader = reader
         self._lock = lock
         self._closed = False
+        self._path = MEMORY
+        self._commits = 0
         self.on_events: Callable[[set[str]], None] = lambda sessions: None
 
     @classmethod
@@ -106,13 +124,14 @@ class Store:
 
         Raises StartFailed when the file can't be used or another process has it open.
         """
-        return cls._opened(*await asyncio.to_thread(_open_lanes, path, full_sync))
+        return cls._opened(path, *await asyncio.to_thread(_open_lanes, path, full_sync))
 
     @classmethod
-    def _opened(cls, writer: _Lane, reader: _Lane | None, lock: Any) -> Store:
+    def _opened(cls, path: str, writer: _Lane, reader: _Lane | None, lock: Any) -> Store:
         store = cls(writer, reader, lock)
+        store._path = path
         for lane in filter(None, (writer, reader)):
-            if lane.inline:
+            if path == MEMORY:
                 continue
             name = "core-db-write" if lane.writes else "core-db-read"
             lane.thread = threading.Thread(target=store._serve, args=(lane,), name=name, daemon=True)
@@ -125,7 +144,11 @@ class Store:
         The future gets its result when it is durable, StoreFailed when the database refused it, or what
         `work` raised (and then nothing of it was written). Cancelling the future does not undo it.
         """
-        return self._queue(self._writer, work)
+        return self._future_of(self._writer, work)
+
+    def run(self, work: Callable[[Tx], T], done: Callable[[T | None, BaseException | None], None]) -> None:
+        """`submit` for many small transactions: `done` is called in the loop with the result or the error."""
+        self._queue(self._writer, work, done)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
         """`submit` and wait."""
@@ -133,28 +156,47 @@ class Store:
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Runs a function that only reads, on everything that is committed."""
-        return await self._queue(self._reader or self._writer, work)
+        return await self._future_of(self._reader or self._writer, work)
 
-    def _queue(self, lane: _Lane, work: Callable[[Tx], T]) -> asyncio.Future[T]:
+    def _future_of(self, lane: _Lane, work: Callable[[Tx], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
-        if self._closed:
-            future.set_exception(StoreFailed("the database is closed"))
-        else:
-            if not lane.new:
-                self._loop.call_soon(self._hand_over, lane)
-            lane.new.append(_Job(work, future))
+
+        def done(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        self._queue(lane, work, done)
         return future
+
+    def _queue(
+        self, lane: _Lane, work: Callable[[Tx], Any], done: Callable[[Any, BaseException | None], None]
+    ) -> None:
+        if self._closed:
+            done(None, StoreFailed("the database is closed"))
+            return
+        if not lane.new:
+            self._loop.call_soon(self._hand_over, lane)
+        lane.new.append(_Job(work, done))
 
     def _hand_over(self, lane: _Lane) -> None:
         jobs, lane.new = lane.new, []
         if not jobs:
             return
-        if not lane.inline:
+        started = time.monotonic()
+        if not lane.in_loop or lane.handed_over or started < lane.thread_until:
+            lane.handed_over += 1
             lane.jobs.put(jobs)
             return
         for start in range(0, len(jobs), MAX_TRANSACTIONS_PER_COMMIT):
             batch = jobs[start : start + MAX_TRANSACTIONS_PER_COMMIT]
-            self._deliver(batch, _commit(lane, batch))
+            self._deliver(lane, batch, _commit(lane, batch))
+        now = time.monotonic()
+        if lane.thread is not None and now - started > SLOW_COMMIT_S:
+            lane.thread_until = now + SLOW_PAUSE_S
 
     async def close(self) -> None:
         """Executes what is queued, then closes."""
@@ -172,15 +214,23 @@ class Store:
             self._lock.close()
         await asyncio.sleep(0)
 
+    def _checkpoint_when_due(self) -> None:
+        self._commits += 1
+        if self._commits % COMMITS_PER_CHECKPOINT or self._reader is None or self._closed:
+            return
+        self._queue(self._reader, lambda tx: _checkpoint(self._path), lambda result, error: None)
+
     # In the lane's thread
 
     def _serve(self, lane: _Lane) -> None:
         ended = False
         while not ended:
             batch: list[_Job] = []
+            taken = 0
             jobs = lane.jobs.get()
             while jobs is not None:
                 batch += jobs
+                taken += 1
                 if len(batch) >= MAX_TRANSACTIONS_PER_COMMIT:
                     break
                 try:
@@ -193,7 +243,7 @@ class Store:
                 touched = _commit(lane, batch)
                 # Fails only when the loop is closed, and then nobody waits for the results.
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._deliver, batch, touched)
+                    self._loop.call_soon_threadsafe(self._deliver, lane, batch, touched, taken)
         if lane.writes:
             with contextlib.suppress(sqlite3.Error):
                 lane.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -201,14 +251,15 @@ class Store:
 
     # In the loop
 
-    def _deliver(self, batch: list[_Job], touched: set[str]) -> None:
+    def _deliver(self, lane: _Lane, batch: list[_Job], touched: set[str], taken: int = 0) -> None:
+        lane.handed_over -= taken
         for job in batch:
-            if job.future.done():
-                continue
-            if job.error is None:
-                job.future.set_result(job.result)
-            else:
-                job.future.set_exception(job.error)
+            try:
+                job.done(job.result if job.error is None else None, job.error)
+            except Exception as error:  # noqa: BLE001  (the edge: one caller's fault is not the others')
+                get_logger().error("transaction_not_delivered", error=error_text(error))
+        if lane.writes:
+            self._checkpoint_when_due()
         if touched:
             self.on_events(touched)
 
@@ -222,7 +273,7 @@ def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
                 writer.execute("PRAGMA synchronous = OFF")
                 prepare(writer, MEMORY)
                 undo.pop_all()
-                return _Lane(writer, True, inline=True), None, None
+                return _Lane(writer, True, in_loop=True), None, None
             Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = undo.enter_context(_lock(path))
             # Conversations are nobody else's business; SQLite gives its other files the same mode.
@@ -230,6 +281,7 @@ def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
             writer = undo.enter_context(contextlib.closing(_connect(path)))
             writer.execute("PRAGMA journal_mode = WAL")
             writer.execute(f"PRAGMA synchronous = {'FULL' if full_sync else 'NORMAL'}")
+            writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
             writer.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
             prepare(writer, path)
             reader = undo.enter_context(contextlib.closing(_connect(path)))
@@ -239,7 +291,7 @@ def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
         except (OSError, sqlite3.Error) as error:
             raise StartFailed(f"{path} can't be opened: {error}") from error
         undo.pop_all()
-        return _Lane(writer, True), _Lane(reader, False), lock
+        return _Lane(writer, True, in_loop=not full_sync), _Lane(reader, False), lock
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -261,6 +313,12 @@ def _lock(path: str) -> Any:
             "WHIPPLETREE_CORE_DB."
         ) from None
     return lock
+
+
+def _checkpoint(path: str) -> None:
+    """Moves what is committed from the journal into the file, as far as nobody is in the way."""
+    with contextlib.closing(_connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:

@@ -39,7 +39,7 @@ class Event:
         }
 
 
-def append(  # noqa: PLR0917  (one row; its callers read as the row does)
+def append(
     tx: Tx,
     session_id: str,
     kind: str,

@@ -100,7 +100,6 @@ CREATE TABLE effects (
   outcome TEXT,
   UNIQUE (session_id, effect_id)
 );
-CREATE INDEX effects_invoking ON effects(session_id) WHERE status = 'invoking';
 
 CREATE TABLE actions (
   session_id TEXT NOT NULL,

@@ -16,7 +16,7 @@ from protocol import jsjson
 from protocol.errors import HarnessApiError
 from protocol.methods import TranscriptEdit, TurnOutput
 from protocol.transcript import Entry
-from services.dev_core.effects.held import HeldRun, is_active, own_session, turn_cancelled
+from services.dev_core.effects.held import HeldRun, is_active, own_session, storable, turn_cancelled
 from services.dev_core.store import effects, events, sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session, Status
@@ -212,8 +212,9 @@ def _cancelled(tx: Tx, session: Session, output: Output, now_ms: int) -> Settled
 def _suspend(tx: Tx, session: Session, struct: TurnOutput, now_ms: int) -> Settled:
     """Waits for what the run could not resolve, unless an outcome arrived while it ended."""
     assert struct.effect_ids is not UNSET
-    found = effects.statuses(tx, session.id, struct.effect_ids)
-    missing = [effect_id for effect_id in struct.effect_ids if effect_id not in found]
+    effect_ids = [storable(effect_id) for effect_id in struct.effect_ids]
+    found = effects.statuses(tx, session.id, effect_ids)
+    missing = [effect_id for effect_id in effect_ids if effect_id not in found]
     if missing:
         return _refuse_output(tx, session, f"no effect {missing[0]} was asked for", now_ms)
     if "completed" in found.values():
@@ -223,7 +224,7 @@ def _suspend(tx: Tx, session: Session, struct: TurnOutput, now_ms: int) -> Settl
         mark_invoking_uncertain(tx, session, "The run ended without an outcome of this effect", now_ms)
     uncertain = struct.status == "uncertain" or not set(found.values()) <= {"pending"}
     status: Status = "uncertain" if uncertain else "waiting"
-    payload = jsjson.dumps({"effectIds": struct.effect_ids})
+    payload = jsjson.dumps({"effectIds": effect_ids})
     sessions.put_document(tx, session.id, "waits", payload)
     sessions.set_status(tx, session.id, status, now_ms)
     sessions.set_turn(tx, session.id, session.turn_id, status)
