@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
+from protocol.js_regex.names import HEX, as_units, count_groups, read_name
 from protocol.js_regex.syntax import (
     UNBOUNDED,
     BackReference,
@@ -38,7 +39,6 @@ MAX_GROUPS_INSIDE: Final = 3_000
 _CONTROL: Final = {"f": 0x0C, "n": 0x0A, "r": 0x0D, "t": 0x09, "v": 0x0B}
 _MANY: Final = 2**31
 """Stands for every larger number in a quantifier or a reference."""
-_HEX: Final = frozenset("0123456789abcdefABCDEF")
 _DIGITS: Final = frozenset("0123456789")
 _OCTAL: Final = frozenset("01234567")
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -76,9 +76,9 @@ class _Group:
 
 class _Parser:
     def __init__(self, pattern: str) -> None:
-        self.text = _as_units(pattern)
+        self.text = as_units(pattern)
         self.at = 0
-        self.groups, self.has_names = _count_groups(self.text)
+        self.groups, self.has_names = count_groups(self.text)
         self.references: set[str] = set()
         self.open: list[_Group] = [_Group("", False, False, False)]
         self.letters: dict[tuple[int, bool], OneOf] = {}
@@ -264,44 +264,8 @@ class _Parser:
             outer.terms.append(self._quantified(part))
 
     def _name(self) -> str:
-        """A group's name up to its `>`; escapes in it are resolved."""
-        start = self.at
-        units: list[str] = []
-        while True:
-            char = self.text[self.at : self.at + 1]
-            if not char:
-                self._fail("invalid group name")
-            self.at += 1
-            if char == ">":
-                break
-            if char == "\\":
-                units.append(self._name_escape())
-            else:
-                units.append(char)
-        name = "".join(units).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        bare = name.replace("$", "_")
-        for joiner in ("\u200c", "\u200d"):
-            bare = bare[:1] + bare[1:].replace(joiner, "_")
-        if not bare.isidentifier():
-            self.at = start
-            self._fail("invalid group name")
+        name, self.at = read_name(self.text, self.at)
         return name
-
-    def _name_escape(self) -> str:
-        if self.text[self.at : self.at + 1] != "u":
-            self._fail("invalid group name")
-        if self.text[self.at + 1 : self.at + 2] == "{":
-            end = self.text.find("}", self.at)
-            digits = self.text[self.at + 2 : end] if end > 0 else ""
-            if not digits or not _HEX.issuperset(digits) or int(digits, 16) > 0x10FFFF:
-                self._fail("invalid group name")
-            self.at = end + 1
-            return _as_units(chr(int(digits, 16)))
-        digits = self.text[self.at + 1 : self.at + 5]
-        if len(digits) < 4 or not _HEX.issuperset(digits):
-            self._fail("invalid group name")
-        self.at += 5
-        return chr(int(digits, 16))
 
     # Escapes
 
@@ -345,7 +309,7 @@ class _Parser:
         for marker, length in (("x", 2), ("u", 4)):
             if char == marker:
                 digits = text[self.at : self.at + length]
-                if len(digits) == length and _HEX.issuperset(digits):
+                if len(digits) == length and HEX.issuperset(digits):
                     self.at += length
                     return int(digits, 16)
         return ord(char)
@@ -418,35 +382,3 @@ def _as_pairs(atom: int | Ranges) -> Ranges:
 
 def _cased(ranges: Ranges, ignore_case: bool) -> Ranges:
     return without_case(ranges) if ignore_case else ranges
-
-
-def _as_units(text: str) -> str:
-    """The text with one character for each UTF-16 code unit."""
-    if text.isascii() or max(text) <= "\uffff":
-        return text
-    data = text.encode("utf-16-le", "surrogatepass")
-    return "".join(map(chr, memoryview(data).cast("H")))
-
-
-def _count_groups(text: str) -> tuple[int, bool]:
-    """How many groups there are, and whether any has a name: what `\\1` and `\\k` mean depends on it."""
-    count = 0
-    names = False
-    at = 0
-    in_class = False
-    while at < len(text):
-        char = text[at]
-        if char == "\\":
-            at += 1
-        elif in_class:
-            in_class = char != "]"
-        elif char == "[":
-            in_class = True
-        elif char == "(":
-            if text[at + 1 : at + 2] != "?":
-                count += 1
-            elif text[at + 2 : at + 3] == "<" and text[at + 3 : at + 4] not in ("=", "!"):
-                count += 1
-                names = True
-        at += 1
-    return count, names

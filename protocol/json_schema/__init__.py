@@ -5,11 +5,13 @@ come together, `usable` for the check that tools of MCP servers go through.
 """
 
 from protocol.json_schema.errors import JsonSchemaError, SchemaUnsupported, ValidationStopped
+from protocol.json_schema.js_values import ABSENT
 from protocol.json_schema.outcome import Issue
 from protocol.json_schema.schema import Invalid, Schema, Valid, check_tool_input_schema, compile_schema
 from protocol.json_schema.usable import usable_schema
 
 __all__ = [
+    "ABSENT",
     "Invalid",
     "Issue",
     "JsonSchemaError",

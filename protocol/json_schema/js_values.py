@@ -25,6 +25,7 @@ class Absent:
 
 
 ABSENT: Final = Absent()
+"""Stands for `undefined`; may be validated like any value, and is the value where a schema accepts that."""
 
 
 class Inherited:

@@ -32,7 +32,7 @@ class Fault:
 
     __slots__ = ("code", "goes_on", "key", "keys", "message", "path")
 
-    def __init__(  # noqa: PLR0917 - made by the million, and keywords take time
+    def __init__(
         self,
         code: str,
         message: str | None,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.json_schema import SchemaUnsupported, check_tool_input_schema, compile_schema
+from protocol.json_schema import ABSENT, SchemaUnsupported, check_tool_input_schema, compile_schema
 from tests.protocol.json_schema_checks import fits, issues, messages, parsed, refused
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
@@ -111,3 +111,9 @@ def test_a_tool_takes_an_object() -> None:
 def test_numbers_beyond_a_double_count_as_null() -> None:
     fits({"type": "number", "minimum": float("inf")}, 1)
     fits({"const": float("inf")}, None)
+
+
+def test_an_absent_value_is_judged_like_any_other() -> None:
+    assert messages({"type": "string"}, ABSENT) == ["Invalid input: expected string, received undefined"]
+    assert parsed({"default": [1]}, ABSENT) == [1]
+    assert parsed({}, ABSENT) is ABSENT
