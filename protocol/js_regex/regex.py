@@ -93,10 +93,19 @@ class _Backtracking:
             raise RegexTooCostly("a pattern with back references could take too long on this text")
         if self._regex is None:
             try:
-                self._regex = regress.Regex(_halved(source))
+                self._regex = regress.Regex(_halved(_TOKEN.sub(_plain_braces, source)))
             except regress.RegressError as error:
                 raise RegexTooCostly(f"a pattern with back references can't be run: {error}") from None
         return self._regex.find(_halved(text)) is not None
+
+
+_TOKEN: Final = re.compile(r"\(\?<[^=!>][^>]*>|\\k<[^>]*>|\\u(?=\{)|\\.", re.DOTALL)
+"""Names, in which `\\u{…}` is an escape, and escapes."""
+
+
+def _plain_braces(match: re.Match[str]) -> str:
+    """`regress` reads `\\u{61}` as a code point; without flags it is the letter u, 61 times."""
+    return "u" if match[0] == "\\u" else match[0]
 
 
 def _halved(text: str) -> str:
