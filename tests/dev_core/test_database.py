@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from services.common.process import StartFailed
-from services.dev_core.store import database
-from services.dev_core.store.database import MEMORY, Store, StoreFailed, Tx
+from services.dev_core.store import database, effects, events, sessions
+from services.dev_core.store.database import MEMORY, Row, Store, StoreFailed, Tx
 from services.dev_core.store.schema import SCHEMA_VERSION
+from services.dev_core.transcripts import fold_log
+from services.dev_core.turns import lease
 
 
 @pytest.fixture(params=["memory", "loop", "thread"])
@@ -226,3 +229,47 @@ async def test_a_callers_fault_does_not_keep_the_others_waiting(store: Store) ->
 
     store.run(keys, fail)
     assert await store.write(keys) == []
+
+
+async def test_no_question_about_one_session_walks_the_others(store: Store) -> None:
+    """Whatever is asked about a session is found through an index that begins with the session."""
+
+    def plans(tx: Tx) -> list[str]:
+        asked: list[tuple[str, tuple[Any, ...]]] = []
+
+        class Spy(Tx):
+            def one(self, sql: str, parameters: Iterable[Any] = ()) -> Row | None:
+                asked.append((sql, tuple(parameters)))
+                return super().one(sql, parameters)
+
+            def all(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
+                asked.append((sql, tuple(parameters)))
+                return super().all(sql, parameters)
+
+            def each(self, sql: str, parameters: Iterable[Any] = ()) -> Iterator[Row]:
+                asked.append((sql, tuple(parameters)))
+                return super().each(sql, parameters)
+
+        spy = Spy(tx._connection)
+        effects.of_session(spy, "s", turn_id=None, after=0, limit=10)
+        effects.invoking(spy, "s")
+        effects.completed_of_segment(spy, "s", "t", 0)
+        effects.call_ids(spy, "s", "t")
+        events.page(spy, "s", 0, limit=10, max_chars=10)
+        events.last_seq(spy, "s")
+        sessions.last_turn(spy, "s")
+        sessions.documents(spy, "s")
+        fold_log(spy, "s", -1)
+        lease.runnable(spy)
+        lease.leased(spy)
+        effects.open_actions(spy, "new")
+        found = []
+        for sql, parameters in asked:
+            steps = tx.all(f"EXPLAIN QUERY PLAN {sql}", parameters)
+            found += [f"{step[3]}: {sql}" for step in steps]
+        return found
+
+    narrow = ("session_id=?", "sessions_to_resume", "actions_open")
+    looks = [plan for plan in await store.read(plans) if plan.startswith(("SCAN", "SEARCH"))]
+    assert looks
+    assert [plan for plan in looks if not any(name in plan.partition(": ")[0] for name in narrow)] == []

@@ -108,7 +108,7 @@ def invoking(tx: Tx, session_id: str) -> list[tuple[str, str, Runner]]:
     """Id, turn and runner of every effect that the harness was told to carry out."""
     return tx.all(
         "SELECT effect_id, turn_id, runner FROM effects WHERE session_id = ? AND status = 'invoking' "
-        "ORDER BY number",
+        "ORDER BY +number",
         (session_id,),
     )
 
@@ -141,8 +141,9 @@ def of_session(
 ) -> list[tuple[int, Effect]]:
     """A session's effects in the order they were asked for, each with its number, after a number."""
     rows = tx.all(
-        f"SELECT number, {_COLUMNS} FROM effects WHERE session_id = ?1 AND number > ?2 "
-        "AND (?3 IS NULL OR turn_id = ?3) ORDER BY number LIMIT ?4",
+        # The plus signs keep SQLite from walking everybody's effects in the order of their numbers.
+        f"SELECT number, {_COLUMNS} FROM effects WHERE session_id = ?1 AND +number > ?2 "
+        "AND (?3 IS NULL OR turn_id = ?3) ORDER BY +number LIMIT ?4",
         (session_id, after, turn_id, limit),
     )
     return [(row[0], Effect(*row[1:])) for row in rows]
