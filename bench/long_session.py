@@ -24,13 +24,14 @@ from typing import Any, Final
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
 # isort: split
-from whippletree.v1 import common_pb2, model_executor_pb2
+from whippletree.v1 import model_executor_pb2
 
 from bench.engine_player import Player, asks, checkpoint
 from bench.result import BenchResult
 from bench.turns import p50
 from gateway.engine.agent import effects
 from gateway.engine.definitions import DefinitionCache
+from gateway.executors.written_call import WrittenCall
 from protocol.transcript import Entry
 
 FIRST: Final = 10
@@ -149,6 +150,7 @@ def _messages(last: int, size: int, part: _Part) -> None:
     """In a turn of its own, as megabytes that are written leave nothing of the engine's in the caches."""
     player = Player(checkpoint("t_long", "go"))
     player.start()
+    rest = model_executor_pb2.ModelCallRequest(invocation_id="inv_bench")
     for length in range(1, last + 2, 2):
         _step(player, length, size)
         if min(abs(length + 2 - at) for at in (FIRST, last)) > _NEAR:
@@ -157,8 +159,7 @@ def _messages(last: int, size: int, part: _Part) -> None:
         call = player.waiting[model].model_call
         assert call is not None
         began = time.thread_time()
-        text = common_pb2.Json(text=call.text().decode())
-        model_executor_pb2.ModelCallRequest(call=text).SerializeToString()
+        WrittenCall(rest, call.parts).SerializeToString()
         part.add(length + 2, (time.thread_time() - began) * 1000)
 
 

@@ -18,14 +18,13 @@ from gateway.executors.resend import Resends
 from gateway.executors.status import CallFailed, Meaning
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod, call_unary
+from gateway.executors.written_call import WrittenCall
 from protocol.jsjson import JsonError, JsonValue, Parsed, parse
 from services.common.logs import get_logger
 
 FULL_NAME: Final = "whippletree.v1.ModelExecutor"
 SERVICE: Final = "model-executor"
-_CALL: Final = UnaryMethod(
-    f"/{FULL_NAME}/Call", model_executor_pb2.ModelCallRequest, model_executor_pb2.ModelCallReply
-)
+_CALL: Final = UnaryMethod(f"/{FULL_NAME}/Call", WrittenCall, model_executor_pb2.ModelCallReply)
 _DIRECT: Final = "direct"
 _RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
 
@@ -71,7 +70,7 @@ class GrpcModelExecutor:
     async def _attempt(
         self,
         replica: Replica,
-        request: model_executor_pb2.ModelCallRequest,
+        request: WrittenCall,
         run: RunContext,
         signal: AbortSignal,
     ) -> Parsed:
@@ -113,16 +112,14 @@ class GrpcModelExecutor:
             get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
             return _failure("transient", "The model-executor's answer is not JSON.", retryable=False)
 
-    def _request(self, effect: EffectRequest, run: RunContext) -> model_executor_pb2.ModelCallRequest:
-        call = effect.model_call.text() if effect.model_call is not None else b"{}"
+    def _request(self, effect: EffectRequest, run: RunContext) -> WrittenCall:
         request = model_executor_pb2.ModelCallRequest(
             invocation_id=js_string(member(effect.document.get("context"), "invocationId")),
             fixture=run.fixture_model,
         )
         # In place: a message given to a constructor is copied.
         fill_effect_ref(request.effect, effect, run)
-        request.call.text = call.decode()
-        return request
+        return WrittenCall(request, (b"{}",) if effect.model_call is None else effect.model_call.parts)
 
     def _choose(self, run: RunContext, failed: list[Replica]) -> Replica | None:
         if self._is_direct() and not run.fixture_model:
