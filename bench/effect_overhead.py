@@ -22,6 +22,7 @@ Ratios:
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ SIZES = {"1KiB": 1024, "64KiB": 64 * 1024, "1MiB": 1024 * 1024}
 _SHARE = {"1KiB": 1.0, "64KiB": 0.5, "1MiB": 0.1}
 """Of the calls of 1 KiB, how many are made of each size."""
 _MOST_WARM_UP = 50
+BOUND_S = 600.0
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +66,7 @@ async def _measure(
     plan: StackPlan, sizes: Mapping[str, int], kinds: list[str], calls: int, uvloop_everywhere: bool
 ) -> BenchResult:
     found = _Found()
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, asyncio.timeout(BOUND_S):
         stage = await set_stage(stack, plan, uvloop_everywhere=uvloop_everywhere)
         for kind in kinds:
             ways = await stage.ways(kind, list(sizes.values()))
