@@ -67,6 +67,20 @@ class DefinitionCache:
         self._put(key, definition, definition.size())
         return definition
 
+    def child(
+        self, manifest: Mapping[str, Any], session_tools: Sequence[Any], root_agent_id: str
+    ) -> AgentDefinition:
+        """An agent used as a tool, with the session tools that are its own; its manifest is a part of a
+        valid one. Raises EngineRefused (agent-engine 17)."""
+        parts = [dumps_bytes(part, plain=True) for part in (manifest, list(session_tools), root_agent_id)]
+        key = b"c" + b"".join(hashlib.sha256(part).digest() for part in parts)
+        held = self._get(key)
+        if isinstance(held, AgentDefinition):
+            return held
+        definition = build_definition(manifest, session_tools, root_agent_id)
+        self._put(key, definition, definition.size() + _OBJECTS_PER_TEXT * len(parts[0]))
+        return definition
+
     def _get(self, key: bytes) -> Any:
         held = self._held.get(key)
         if held is None:

@@ -31,6 +31,8 @@ from protocol.transcript import Entry, entries_of
 _DATA = json.loads((Path(__file__).parent / "data" / "traces.json").read_text("utf-8"))
 PLAIN: dict[str, Any] = _DATA["P"]
 HELPER: dict[str, Any] = _DATA["M"]
+BOSS: dict[str, Any] = _DATA["D"]
+HOOKED: dict[str, Any] = _DATA["E"]
 TRACES: list[dict[str, Any]] = _DATA["traces"]
 
 CANCEL = Abort(AbortKind.CANCEL, "Turn cancelled")
@@ -47,6 +49,48 @@ def agent(*tools: dict[str, Any], **members: Any) -> dict[str, Any]:
 def tool(name: str, **members: Any) -> dict[str, Any]:
     """A tool that takes any object."""
     return {"name": name, "inputSchema": {"type": "object"}, **members}
+
+
+DELEGATE_SCHEMA: dict[str, Any] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "properties": {
+        "task": {
+            "type": "string",
+            "minLength": 1,
+            "description": "A complete, self-contained task. The agent sees nothing else.",
+        }
+    },
+    "required": ["task"],
+    "additionalProperties": False,
+}
+
+
+def delegate(child: dict[str, Any]) -> dict[str, Any]:
+    """A tool that is an agent or a flow."""
+    return {
+        "name": child["id"],
+        "description": child["description"],
+        "inputSchema": DELEGATE_SCHEMA,
+        "agent": child,
+    }
+
+
+def capability(id_: str, *tools: dict[str, Any], hooks: str = "", **members: Any) -> dict[str, Any]:
+    """A capability; `hooks` names its points, as in "before-turn after-step", in the manifest's order."""
+    document: dict[str, Any] = {"id": id_, "type": "agent", **members}
+    if tools:
+        document["tools"] = list(tools)
+    if hooks:
+        document["hooks"] = [
+            {"at": at, "scope": scope} for at, scope in (point.split("-") for point in hooks.split())
+        ]
+    return document
+
+
+def agent_of(*capabilities: dict[str, Any], **members: Any) -> dict[str, Any]:
+    """A manifest of these capabilities."""
+    return {"manifestSchemaVersion": 4, "id": "clerk", "capabilities": list(capabilities), **members}
 
 
 def call(call_id: str, name: str, /, **args: Any) -> dict[str, Any]:
@@ -148,6 +192,22 @@ class Player:
     def tool(self, value: Any, patch: Any = None) -> Player:
         """Answers the one tool call in flight."""
         return self.complete(self.only("tool"), value, patch)
+
+    def hook(self, results: Any = None, /, **by_capability: Any) -> Player:
+        """Answers the one hook in flight."""
+        given = by_capability if results is None else results
+        return self.complete(self.only("hook"), {"results": given})
+
+    def document(self, effect_id: str | None = None) -> Any:
+        """An effect as it was sent; without an id the one in flight."""
+        if effect_id is None:
+            (effect_id,) = self.in_flight
+        return json_of(dict(self.asked[effect_id].document))
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """What was asked, by effect id."""
+        return {effect.effect_id: effect.request_hash for effect, _ in self.observed}
 
     def pending(self, effect_id: str) -> Player:
         """The effect's outcome comes later."""

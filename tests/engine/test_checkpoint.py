@@ -6,7 +6,7 @@ import pytest
 
 from gateway.engine.contract import EngineRefused
 from protocol.canonical import manifest_hash
-from tests.engine.support import HELPER, PLAIN, Player, agent, call, calls, checkpoint, following, start, tool
+from tests.engine.support import HELPER, PLAIN, Player, call, calls, checkpoint, following, start
 
 
 def refusal(
@@ -135,35 +135,6 @@ def test_saved_arguments_that_no_longer_fit_are_refused() -> None:
     assert refusal(HELPER, given).code == "execution.incompatible"
     state["plan"]["calls"][0]["rawArgs"] = {"word": "other"}
     assert refusal(HELPER, given).code == "execution.incompatible"
-
-
-def test_hooks_are_refused_by_name() -> None:
-    manifest = agent()
-    manifest["capabilities"][0]["hooks"] = [{"at": "before", "scope": "turn"}]
-    refused = refusal(manifest, checkpoint(manifest))
-    assert refused.code is None
-    assert "Hooks are not built" in refused.message
-
-
-def test_agents_as_tools_are_refused_by_name() -> None:
-    schema = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "type": "object",
-        "properties": {
-            "task": {
-                "type": "string",
-                "minLength": 1,
-                "description": "A complete, self-contained task. The agent sees nothing else.",
-            }
-        },
-        "required": ["task"],
-        "additionalProperties": False,
-    }
-    child = {**PLAIN, "description": "Helps."}
-    manifest = agent(tool("plain", description="Helps.", agent=child) | {"inputSchema": schema})
-    refused = refusal(manifest, checkpoint(manifest))
-    assert refused.code is None
-    assert "Delegation is not built" in refused.message
 
 
 def paused_on_approval() -> Player:

@@ -220,18 +220,6 @@ def test_an_overflow_without_anything_to_compact_fails_the_turn() -> None:
     assert list(player.asked) == [MODEL]
 
 
-def test_a_conversation_that_needs_compaction_fails_and_says_so() -> None:
-    evidence = {"extras": {"contextWindow": 1000, "maxOutputTokens": 100}}
-    first = start(PLAIN, "x" * 2000).model(
-        {"output": [], "usage": {"totalTokens": 901}, "evidence": evidence}
-    )
-    player = following(first, PLAIN, "y" * 2000).start()
-    assert not player.asked
-    assert player.error["code"] == "execution.failed"
-    assert "compaction is not built" in player.error["message"]
-    assert player.state["status"] == "failed"
-
-
 def test_a_core_that_breaks_fails_the_turn_with_its_message() -> None:
     player = start(PLAIN)
     player.fail(MODEL, "internal", "core broke")

@@ -72,8 +72,11 @@ def read_candidate(value: JsonValue | Absent, ids: IdScope, *, plain: bool = Fal
     Raises EngineFailure with `model.<code>` for a failure outcome and `model.invalid-candidate` for what is
     no candidate. Calls with an empty or repeated id get new ones, in order. `plain` as in `Completed`.
     """
+    failure = model_failure(value)
+    if failure is not None:
+        raise failure
     if isinstance(value, dict) and value.get("kind") == "failed":
-        raise _failure(value)
+        raise _invalid("Model candidate output must be an array")
     if isinstance(value, str):
         return Candidate({"output": [{"type": "text", "text": value}]}, (), plain)
     if not isinstance(value, dict):
@@ -81,7 +84,10 @@ def read_candidate(value: JsonValue | Absent, ids: IdScope, *, plain: bool = Fal
     return _canonical(check_candidate(value), ids, plain)
 
 
-def _failure(value: Mapping[str, Any]) -> EngineFailure:
+def model_failure(value: JsonValue | Absent) -> EngineFailure | None:
+    """The failure, with `model.<code>`, that a model effect's value says; None when it says none."""
+    if not isinstance(value, dict) or value.get("kind") != "failed":
+        return None
     code = value.get("code")
     message = value.get("message")
     if (
@@ -91,7 +97,7 @@ def _failure(value: Mapping[str, Any]) -> EngineFailure:
         and isinstance(value.get("retryable"), bool)
     ):
         return EngineFailure(f"model.{code}", message)
-    return _invalid("Model candidate output must be an array")
+    return None
 
 
 def check_candidate(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.engine.agent.hook_points import HookPoint, registrants_of
 from gateway.engine.agent.session_tools import owned_session_tools
 from gateway.engine.agent.texts import INPUT_SCHEMA_NOT_OBJECT
 from gateway.engine.contract import EngineRefused
@@ -23,6 +24,8 @@ class Tool:
     input_schema: Schema
     output_schema: Schema | None
     listing: Fragment
+    agent: Mapping[str, Any] | None = None
+    """The manifest of the agent or flow that runs when the tool is called; None for a hosted tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,9 @@ class AgentDefinition:
     """Everything of an agent that does not change while it runs; shared between runs."""
 
     agent_id: str
+    capability_ids: frozenset[str]
+    hooks: Mapping[HookPoint, tuple[str, ...]]
+    """Who listens at each hook point (`registrants_of`)."""
     instructions: tuple[str, ...]
     tools: ToolList
     output_contract: Mapping[str, Any] | None
@@ -94,11 +100,15 @@ def build_definition(
     for capability in manifest["capabilities"]:
         capability_id = capability["id"]
         instructions.extend(capability.get("instructions", ()))
-        tools.extend(_tool(capability_id, declared) for declared in capability.get("tools", ()))
+        tools.extend(
+            _tool(capability_id, declared, declared.get("agent")) for declared in capability.get("tools", ())
+        )
         tools.extend(_tool(capability_id, tool.declaration) for tool in extra.get(capability_id, ()))
     contract = manifest.get("outputSchema")
     return AgentDefinition(
         agent_id=manifest["id"],
+        capability_ids=frozenset(capability["id"] for capability in manifest["capabilities"]),
+        hooks=registrants_of(manifest["capabilities"]),
         instructions=tuple(instructions),
         tools=ToolList.of(tools),
         output_contract=contract,
@@ -109,7 +119,7 @@ def build_definition(
     )
 
 
-def _tool(capability_id: str, declared: Mapping[str, Any]) -> Tool:
+def _tool(capability_id: str, declared: Mapping[str, Any], agent: Mapping[str, Any] | None = None) -> Tool:
     name = declared["name"]
     input_schema = declared["inputSchema"]
     output_schema = declared.get("outputSchema")
@@ -129,6 +139,7 @@ def _tool(capability_id: str, declared: Mapping[str, Any]) -> Tool:
         name=name,
         capability_id=capability_id,
         reference={"capabilityId": capability_id, "toolName": name, "descriptor": descriptor},
+        agent=agent,
         input_schema=_compile(input_schema, f"tool '{name}' inputSchema"),
         output_schema=None
         if output_schema is None

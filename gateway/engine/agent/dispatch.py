@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, TypeAlias
 
-from gateway.engine.agent.effects import Dispatch, Origin, start_dispatch, tool_effect
-from gateway.engine.agent.outcomes import apply_failure, apply_value
+from gateway.engine.agent import texts
+from gateway.engine.agent.context import AgentContext
+from gateway.engine.agent.effects import Dispatch, start_dispatch, tool_effect
+from gateway.engine.agent.outcomes import apply_failure, apply_value, failed, outcome_kind
 from gateway.engine.agent.plan import Plan, PlanCall
 from gateway.engine.agent.state import AgentState
-from gateway.engine.contract import ABSENT, Absent, Completed
+from gateway.engine.contract import ABSENT, Completed
 from gateway.engine.failures import Suspended
-from gateway.engine.host import Host
 from gateway.engine.tasks import Settled, Work, together
 from protocol.jsjson import JsonValue
-from protocol.json_schema import Schema
+
+Delegate: TypeAlias = Callable[[PlanCall, Mapping[str, Any]], Work[JsonValue]]
+"""Runs the agent or flow, whose manifest is given, that a call names; gives the call's outcome."""
+
+
+_MAY_NOT_ASK: Final = failed("delegation.interaction-unsupported", texts.CHILD_MAY_NOT_ASK)
 
 
 class Dispatched(enum.Enum):
@@ -27,30 +33,24 @@ class Dispatched(enum.Enum):
 
 
 class Dispatcher:
-    """Runs the calls of one agent's plans."""
+    """Runs the calls of one agent's plans. In a child, whatever would wait for somebody fails instead."""
 
-    def __init__(
-        self,
-        host: Host,
-        origin: Origin,
-        state: AgentState,
-        info: JsonValue | Absent,
-        output_schema_of: Callable[[Mapping[str, Any]], Schema | None],
-    ) -> None:
-        self._host = host
-        self._origin = origin
-        self._state = state
-        self._info = info
-        self._output_schema_of = output_schema_of
+    def __init__(self, context: AgentContext, delegate: Delegate | None) -> None:
+        self._context = context
+        self._state = context.state
+        self._delegate = delegate
 
     def run(self, plan: Plan) -> Work[Dispatched]:
         """Starts every call that can run and waits for all. Raises Suspended when one has no outcome."""
+        if self._context.is_child:
+            for call in plan.waiting():
+                call.settle(_MAY_NOT_ASK)
         if any(call.interaction_phase == "before" for call in plan.waiting()):
             return Dispatched.PAUSED
         running = [call for call in plan.calls if call.status in ("pending", "active")]
         if running:
             yield from self._run_calls(plan, running)
-            if self._host.aborted:
+            if self._context.host.aborted:
                 return Dispatched.CANCELLED
         if plan.waiting():
             return Dispatched.PAUSED
@@ -61,7 +61,7 @@ class Dispatcher:
         for call in calls:
             call.status = "active"
         self._state.record()
-        dispatch = start_dispatch(plan, self._state.execution_id, self._state.bag, self._info)
+        dispatch = start_dispatch(plan, self._state.execution_id, self._state.bag, self._context.info)
         settled = yield from together([self._run_call(dispatch, call) for call in calls])
         for ended in settled:
             if isinstance(ended.failure, Suspended):
@@ -71,25 +71,29 @@ class Dispatcher:
         self._state.record()
 
     def _run_call(self, dispatch: Dispatch, call: PlanCall) -> Work[Completed]:
-        return (yield from self._host.ask(tool_effect(self._origin, dispatch, call)))
+        tool = self._context.definition.tool_of(call.reference)
+        if tool is None or tool.agent is None:
+            return (yield from self._context.host.ask(tool_effect(self._context.origin, dispatch, call)))
+        assert self._delegate is not None
+        return Completed({"value": (yield from self._delegate(call, tool.agent))})
 
     def _apply(self, call: PlanCall, ended: Settled[Completed]) -> None:
         if ended.failure is not None:
-            apply_failure(call, ended.failure, aborted=self._host.aborted)
+            apply_failure(call, ended.failure, aborted=self._context.host.aborted)
             call.plain = True
             return
         completed = ended.get()
         outcome = completed.outcome
-        output_schema = self._output_schema_of(call.reference)
+        output_schema = self._context.definition.output_schema_of(call.reference)
         patch = outcome.get("statePatch")
         if isinstance(patch, dict):
             self._state.merge(patch)
-        apply_value(
-            call,
-            outcome.get("value", ABSENT),
-            output_schema,
-            self._origin.interaction_id(call.invocation_id),
-        )
+        value = outcome.get("value", ABSENT)
+        if self._context.is_child and outcome_kind(value) in ("interaction-required", "deferred"):
+            call.settle(_MAY_NOT_ASK)
+            return
+        interaction_id = self._context.origin.interaction_id(call.invocation_id)
+        apply_value(call, value, output_schema, interaction_id)
         # What a schema filled in or put in another order was not part of the plain text.
         call.plain = completed.plain and output_schema is None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.engine.agent.checkpoint import Checkpoint, read_checkpoint
+from gateway.engine.agent.context import AgentContext
 from gateway.engine.agent.definition import AgentDefinition
-from gateway.engine.agent.effects import Origin
+from gateway.engine.agent.delegation import Delegations
+from gateway.engine.agent.dispatch import Delegate
 from gateway.engine.agent.ids import IdScope
 from gateway.engine.agent.input import Continue, Event, read_input
 from gateway.engine.agent.loop import AgentRun, Ending
-from gateway.engine.agent.not_built import refuse_unbuilt
+from gateway.engine.agent.origin import Origin
 from gateway.engine.agent.resume import refuse_unless_message, resume
 from gateway.engine.agent.rollover import Rollover
 from gateway.engine.agent.saved_plan import check_contract, check_plan
@@ -27,13 +30,12 @@ from protocol.jsjson import JsonValue
 def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Host) -> Work[SegmentResult]:
     """Checks everything a segment starts from, and makes its work. Raises EngineRefused."""
     manifest = definitions.manifest(segment.manifest)
-    refuse_unbuilt(manifest.document)
     checkpoint = read_checkpoint(segment.checkpoint, manifest)
     definition = definitions.agent(manifest, segment.session_tools)
     state = _read_state(checkpoint, segment, manifest, definition)
     event = read_input(checkpoint.input)
     _apply_input(state, event, definition, host)
-    run = AgentRun(
+    context = AgentContext(
         host=host,
         origin=Origin(
             session_id=checkpoint.session_id,
@@ -46,9 +48,23 @@ def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Hos
         state=state,
         ids=IdScope.of_segment(checkpoint.turn_id, checkpoint.segment),
         info=checkpoint.info,
-        rollover=Rollover(segment.yield_after, host.now_ms),
     )
+    delegate = _delegate(context, definitions, segment.session_tools)
+    run = AgentRun(context, Rollover(segment.yield_after, host.now_ms), delegate)
     return _segment(run, state, event)
+
+
+def _delegate(
+    context: AgentContext, definitions: DefinitionCache, session_tools: Sequence[Any]
+) -> Delegate | None:
+    """What runs the agents that the root has as tools; None when it has none."""
+    if all(tool.agent is None for tool in context.definition.tools.tools):
+        return None
+
+    def definition_of(manifest: Mapping[str, Any]) -> AgentDefinition:
+        return definitions.child(manifest, session_tools, context.definition.agent_id)
+
+    return Delegations(context, definition_of).run
 
 
 def _read_state(

@@ -17,6 +17,11 @@ class Message:
 
     event: dict[str, Any]
 
+    @property
+    def user_text(self) -> str | None:
+        """The text of a user message; None for one of parts, and for an interrupt."""
+        return self.event.get("text") if self.event["kind"] == "user-message" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Approve:

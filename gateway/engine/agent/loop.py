@@ -7,28 +7,28 @@ from typing import Literal
 
 from gateway.engine.agent import texts
 from gateway.engine.agent.cancellation import cancel_plan
-from gateway.engine.agent.candidate import Candidate, read_candidate
-from gateway.engine.agent.compaction_size import passes_threshold
-from gateway.engine.agent.definition import AgentDefinition
-from gateway.engine.agent.dispatch import Dispatched, Dispatcher
-from gateway.engine.agent.effects import Origin, Prompt, model_effect
-from gateway.engine.agent.ids import IdScope
+from gateway.engine.agent.candidate import CONTEXT_OVERFLOW, Candidate
+from gateway.engine.agent.compaction import Compactor
+from gateway.engine.agent.context import AgentContext, Place
+from gateway.engine.agent.dispatch import Delegate, Dispatched, Dispatcher
+from gateway.engine.agent.hook_results import TurnDecision
+from gateway.engine.agent.hooks import Hooks
 from gateway.engine.agent.input import Event, Message
 from gateway.engine.agent.plan import Plan
-from gateway.engine.agent.prompt_items import instructions_item
 from gateway.engine.agent.rollover import Rollover
-from gateway.engine.agent.sealing import final_output, seal_plan
-from gateway.engine.agent.state import AgentState
-from gateway.engine.contract import ABSENT, Absent, EffectRequest
-from gateway.engine.failures import (
-    EngineFailure,
-    HostFailure,
-    RunStopped,
-    Suspended,
-    WorkFailed,
-    failure_code,
+from gateway.engine.agent.sealing import checked_output
+from gateway.engine.agent.step import (
+    BLOCKED,
+    Again,
+    Final,
+    Step,
+    Steps,
+    Tripwire,
+    as_engine_failure,
+    replaced,
 )
-from gateway.engine.host import Host
+from gateway.engine.contract import ABSENT, Absent
+from gateway.engine.failures import EngineFailure, Suspended, WorkFailed
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
 
@@ -45,56 +45,20 @@ class Ending:
     error: EngineFailure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Tripwire:
-    """A step that ends the turn as failed."""
-
-    failure: EngineFailure
-    candidate: Candidate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Final:
-    """A step that gave the turn's output."""
-
-    candidate: Candidate
-    output: JsonValue
-
-
-@dataclass(frozen=True, slots=True)
-class _Calls:
-    """A step that called tools."""
-
-    candidate: Candidate
-    plan: Plan
-
-
-_Step = _Tripwire | _Final | _Calls
-
-
 class AgentRun:
-    """One agent running until its segment ends: the root, or later a child inside a delegation."""
+    """One agent running until its segment ends: the root, or a child inside a delegation."""
 
-    def __init__(
-        self,
-        *,
-        host: Host,
-        origin: Origin,
-        definition: AgentDefinition,
-        state: AgentState,
-        ids: IdScope,
-        info: JsonValue | Absent,
-        rollover: Rollover,
-    ) -> None:
-        self._host = host
-        self._origin = origin
-        self._definition = definition
-        self._state = state
-        self._ids = ids
+    def __init__(self, context: AgentContext, rollover: Rollover, delegate: Delegate | None = None) -> None:
+        self._context = context
+        self._host = context.host
+        self._state = context.state
+        self._ids = context.ids
         self._rollover = rollover
-        self._dispatcher = Dispatcher(host, origin, state, info, definition.output_schema_of)
-        text = "\n\n".join(definition.instructions)
-        self._instructions = instructions_item(text) if text else None
+        self._dispatcher = Dispatcher(context, delegate)
+        self._hooks = Hooks(context)
+        self._steps = Steps(context, self._hooks)
+        self._compactor = Compactor(context)
+        self._overflow_met = False
 
     def run(self, event: Event) -> Work[Ending]:
         """Runs to the end of the segment. Raises Suspended; every other failure becomes an ending."""
@@ -112,22 +76,26 @@ class AgentRun:
         plan = state.plan
         self._ids.new_id("run")
         if plan is not None:
-            turn_id, step_number = plan.turn_id, plan.step_number + 1
-            state.transcript.begin_turn(turn_id)
-            state.status = "active"
-            state.record()
+            turn_id, number = plan.turn_id, plan.step_number + 1
+            self._go_on(turn_id)
             ending = yield from self._dispatch(plan)
             if ending is not None:
                 return ending
         elif state.turn is not None:
             turn_id = state.turn["turnId"]
-            step_number = 1 + state.transcript.candidates_of(turn_id)
-            state.transcript.begin_turn(turn_id)
-            state.status = "active"
-            state.record()
+            number = 1 + state.transcript.candidates_of(turn_id)
+            self._go_on(turn_id)
         else:
-            turn_id, step_number = self._begin_turn(event), 1
-        return (yield from self._steps(turn_id, step_number))
+            return (yield from self._step_by_step(self._begin_turn(event), 1, opens_turn=True))
+        return (yield from self._step_by_step(turn_id, number, opens_turn=False))
+
+    def _go_on(self, turn_id: str) -> None:
+        state = self._state
+        if state.turn is not None:
+            self._steps.turn_patch = state.turn.get("patch", {})
+        state.transcript.begin_turn(turn_id)
+        state.status = "active"
+        state.record()
 
     def _begin_turn(self, event: Event) -> str:
         state = self._state
@@ -137,89 +105,112 @@ class AgentRun:
         state.transcript.begin_turn(turn_id)
         if isinstance(event, Message):
             state.transcript.append({"kind": "input", "turnId": turn_id, "event": event.event})
+        if self._hooks.any:
+            state.open_turn(turn_id, event.user_text if isinstance(event, Message) else None)
         state.record()
         return turn_id
 
-    def _steps(self, turn_id: str, step_number: int) -> Work[Ending]:
+    def _step_by_step(self, turn_id: str, number: int, *, opens_turn: bool) -> Work[Ending]:
         while True:
             if self._host.aborted:
                 return self._cancelled()
             if self._rollover.due(self._host.now_ms):
                 return self._yielded(turn_id)
-            step_id = self._ids.new_id("step")
-            self._refuse_compaction()
-            step = yield from self._step(turn_id, step_id, step_number)
-            ending = yield from self._take(step, turn_id, step_id)
+            place = Place(turn_id, self._ids.new_id("step"), number, opens_turn)
+            yield from self._compactor.before_step(place)
+            step = yield from self._steps.run(place)
+            ending = yield from self._take(step, place)
             if ending is not None:
                 return ending
-            step_number += 1
+            number += 1
+            opens_turn = False
             self._rollover.count_step()
 
-    def _refuse_compaction(self) -> None:
-        if passes_threshold(self._state.transcript):
-            raise EngineFailure(
-                "execution.failed",
-                "The conversation has reached its context window, and compaction is not built yet",
-            )
-
-    def _step(self, turn_id: str, step_id: str, step_number: int) -> Work[_Step]:
-        """One model call and what it comes to."""
-        tools = self._definition.tools
-        if tools.duplicates:
-            message = texts.duplicate_tools(tools.duplicates)
-            return _Tripwire(EngineFailure("configuration.duplicate-tool-name", message))
-        try:
-            answer = yield from self._host.ask(self._model_effect())
-            value = answer.outcome.get("value", ABSENT)
-            candidate = read_candidate(value, self._ids, plain=answer.plain)
-        except (EngineFailure, HostFailure, RunStopped) as failure:
-            return _Tripwire(_as_engine_failure(failure, "model.failed"))
-        if candidate.calls:
-            plan = seal_plan(
-                candidate, tools, self._ids, turn_id=turn_id, step_id=step_id, step_number=step_number
-            )
-            return _Calls(candidate, plan)
-        try:
-            return _Final(candidate, final_output(candidate, self._definition))
-        except EngineFailure as failure:
-            return _Tripwire(failure, candidate)
-
-    def _model_effect(self) -> EffectRequest:
-        canonical, wire = self._state.transcript.prompt()
-        return model_effect(
-            self._origin,
-            invocation_id=self._ids.new_id("invocation"),
-            execution_id=self._state.execution_id,
-            prompt=Prompt(self._instructions, canonical, wire),
-            tools=self._definition.tools,
-            definition=self._definition,
-        )
-
-    def _take(self, step: _Step, turn_id: str, step_id: str) -> Work[Ending | None]:
+    def _take(self, step: Step, place: Place) -> Work[Ending | None]:
         """Writes a step down. Returns how the run ends, or None when it goes on."""
         if self._host.aborted:
             return self._cancelled()
-        state = self._state
-        if step.candidate is not None:
-            entry = {
-                "kind": "candidate",
-                "turnId": turn_id,
-                "stepId": step_id,
-                "candidate": step.candidate.document,
-            }
-            state.transcript.append(entry, plain=step.candidate.plain)
-        if isinstance(step, _Tripwire):
-            return self._failed(step.failure)
-        if isinstance(step, _Final):
-            state.transcript.append(
-                {"kind": "final", "turnId": turn_id, "stepId": step_id, "output": step.output},
-                plain=isinstance(step.output, str),
-            )
-            self._end("completed")
-            return Ending("completed", output=step.output)
-        state.plan = step.plan
-        state.record()
+        if self._hooks.any:
+            self._state.keep_patch(self._steps.turn_patch)
+        if isinstance(step, Tripwire):
+            return (yield from self._trip(step, place))
+        self._overflow_met = False
+        if isinstance(step, Final):
+            return (yield from self._finish(step, place))
+        if isinstance(step, Again):
+            self._ask_again(step.candidate, step.feedback, "afterStep", place)
+            return None
+        if step.retried:
+            self._state.count_attempt("afterStep")
+        self._append_candidate(step.candidate, place)
+        self._state.plan = step.plan
+        self._state.record()
         return (yield from self._dispatch(step.plan))
+
+    def _trip(self, step: Tripwire, place: Place) -> Work[Ending | None]:
+        if step.failure.code == CONTEXT_OVERFLOW and not self._overflow_met:
+            self._overflow_met = True
+            if (yield from self._compactor.compact(place, "overflow")):
+                return None
+        if step.candidate is not None:
+            self._append_candidate(step.candidate, place)
+        return self._failed(step.failure)
+
+    def _finish(self, step: Final, place: Place) -> Work[Ending | None]:
+        """Ends the turn with an answer, if its hooks agree."""
+        decision = yield from self._hooks.after_turn(place, step.candidate, step.output)
+        if decision.retry is not None:
+            self._ask_again(step.candidate, decision.retry, "afterTurn", place)
+            return None
+        step = self._with_replacement(step, decision)
+        self._append_candidate(step.candidate, place)
+        if decision.block is not None:
+            return self._failed(EngineFailure(BLOCKED, decision.block, "execution"))
+        self._state.transcript.append(
+            {"kind": "final", "turnId": place.turn_id, "stepId": place.step_id, "output": step.output},
+            plain=isinstance(step.output, str),
+        )
+        self._end("completed")
+        return Ending("completed", output=step.output)
+
+    def _with_replacement(self, step: Final, decision: TurnDecision) -> Final:
+        """The answer that the hooks put in the place of the model's. Raises EngineFailure."""
+        schema = self._context.definition.output_schema
+        if schema is None:
+            if decision.output is not ABSENT:
+                raise EngineFailure("configuration.invalid", texts.HOOK_OUTPUT_WITHOUT_SCHEMA)
+            if decision.text is None:
+                return step
+            text = decision.text
+            return Final(replaced(step.candidate, {"type": "text", "text": text}), text)
+        if decision.text is not None:
+            raise EngineFailure("configuration.invalid", texts.HOOK_TEXT_WITH_SCHEMA)
+        if decision.output is ABSENT:
+            return step
+        output = checked_output(decision.output, schema)
+        return Final(replaced(step.candidate, {"type": "json", "value": output}), output)
+
+    def _append_candidate(self, candidate: Candidate, place: Place) -> None:
+        entry = {
+            "kind": "candidate",
+            "turnId": place.turn_id,
+            "stepId": place.step_id,
+            "candidate": candidate.document,
+        }
+        self._state.transcript.append(entry, plain=candidate.plain)
+
+    def _ask_again(
+        self,
+        candidate: Candidate,
+        feedback: str,
+        counter: Literal["afterStep", "afterTurn"],
+        place: Place,
+    ) -> None:
+        self._state.count_attempt(counter)
+        self._append_candidate(candidate, place)
+        event = {"kind": "user-message", "text": feedback, "metadata": {"source": "hook.retry"}}
+        self._state.transcript.append({"kind": "input", "turnId": place.turn_id, "event": event})
+        self._state.record()
 
     def _dispatch(self, plan: Plan) -> Work[Ending | None]:
         dispatched = yield from self._dispatcher.run(plan)
@@ -241,7 +232,7 @@ class AgentRun:
     def _yielded(self, turn_id: str) -> Ending:
         state = self._state
         if state.turn is None:
-            state.turn = {"turnId": turn_id, "attempts": {"afterStep": 0, "afterTurn": 0}}
+            state.open_turn(turn_id)
         state.status = "active"
         state.record()
         return Ending("yielded")
@@ -259,10 +250,4 @@ class AgentRun:
     def _failed_or_cancelled(self, failure: WorkFailed, otherwise: str) -> Ending:
         if self._host.aborted:
             return self._cancelled()
-        return self._failed(_as_engine_failure(failure, otherwise))
-
-
-def _as_engine_failure(failure: WorkFailed, otherwise: str) -> EngineFailure:
-    if isinstance(failure, EngineFailure):
-        return failure
-    return EngineFailure(failure_code(failure, otherwise), failure.message)
+        return self._failed(as_engine_failure(failure, otherwise))

@@ -21,11 +21,8 @@ def apply_value(
     call: PlanCall, value: JsonValue | Absent, output_schema: Schema | None, interaction_id: str
 ) -> None:
     """Takes a tool effect's value: the call settles, asks, or is deferred."""
-    if value is ABSENT:
-        call.settle(failed("json.invalid-data", texts.MISSING_OUTPUT))
-        return
-    kind = value.get("kind") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(kind, str) or kind not in _OUTCOME_KINDS:
+    kind = outcome_kind(value)
+    if kind is None or not isinstance(value, dict):
         call.settle(_completed(value, output_schema))
     elif kind == "interaction-required":
         _ask(call, value, interaction_id)
@@ -36,13 +33,17 @@ def apply_value(
         call.settle(settled_outcome(value, output_schema))
 
 
+def outcome_kind(value: JsonValue | Absent) -> str | None:
+    """The kind of a value that is an outcome; None for any other, which is an output itself."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    return kind if isinstance(kind, str) and kind in _OUTCOME_KINDS else None
+
+
 def settled_outcome(outcome: Mapping[str, Any], output_schema: Schema | None) -> dict[str, Any]:
     """The result, without the call's ids, of an outcome that is completed, denied or failed."""
     kind = outcome["kind"]
     if kind == "completed":
-        if "output" not in outcome:
-            return failed("json.invalid-data", texts.MISSING_OUTPUT)
-        return _completed(outcome["output"], output_schema)
+        return _completed(outcome.get("output", ABSENT), output_schema)
     if kind == "denied":
         reason = outcome.get("reason")
         if not isinstance(reason, str):
@@ -65,17 +66,19 @@ def failed(code: str, message: str) -> dict[str, Any]:
     return {"kind": "failed", "code": code, "message": message}
 
 
-def _completed(output: JsonValue, output_schema: Schema | None) -> dict[str, Any]:
-    if output_schema is None:
-        return {"kind": "completed", "output": output}
-    try:
-        checked = validate(output_schema, output)
-    except NoVerdict as failure:
-        return failed("tool.execution-failed", failure.message)
-    if isinstance(checked, Invalid):
-        result = failed("tool.invalid-output", "; ".join(issue.message for issue in checked.issues))
-        return {**result, "details": issue_details("output", checked.issues)}
-    return {"kind": "completed", "output": checked.value}
+def _completed(output: JsonValue | Absent, output_schema: Schema | None) -> dict[str, Any]:
+    if output_schema is not None:
+        try:
+            checked = validate(output_schema, output)
+        except NoVerdict as failure:
+            return failed("tool.execution-failed", failure.message)
+        if isinstance(checked, Invalid):
+            result = failed("tool.invalid-output", "; ".join(issue.message for issue in checked.issues))
+            return {**result, "details": issue_details("output", checked.issues)}
+        output = checked.value
+    if output is ABSENT:
+        return failed("json.invalid-data", texts.MISSING_OUTPUT)
+    return {"kind": "completed", "output": output}
 
 
 def _ask(call: PlanCall, value: Mapping[str, Any], interaction_id: str) -> None:

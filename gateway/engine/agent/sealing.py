@@ -7,13 +7,15 @@ from typing import Any
 
 from gateway.engine.agent import texts
 from gateway.engine.agent.candidate import Candidate, CandidateCall
+from gateway.engine.agent.context import Place
 from gateway.engine.agent.definition import AgentDefinition, ToolList
+from gateway.engine.agent.hook_results import StepDecision
 from gateway.engine.agent.ids import IdScope
 from gateway.engine.agent.plan import Plan, PlanCall
 from gateway.engine.agent.validation import validate
 from gateway.engine.failures import EngineFailure
 from protocol.jsjson import JsonValue, stringify_number
-from protocol.json_schema import Invalid, Issue
+from protocol.json_schema import Invalid, Issue, Schema
 
 
 def final_output(candidate: Candidate, definition: AgentDefinition) -> JsonValue:
@@ -32,14 +34,24 @@ def final_output(candidate: Candidate, definition: AgentDefinition) -> JsonValue
     return output
 
 
+def checked_output(output: JsonValue, schema: Schema) -> JsonValue:
+    """An answer that a hook gave instead of the model's. Raises EngineFailure `output.invalid`."""
+    checked = validate(schema, output)
+    if isinstance(checked, Invalid):
+        message = texts.replacement_invalid("; ".join(issue.message for issue in checked.issues))
+        raise EngineFailure("output.invalid", message)
+    value: JsonValue = checked.value
+    return value
+
+
 def seal_plan(
-    candidate: Candidate, tools: ToolList, ids: IdScope, *, turn_id: str, step_id: str, step_number: int
+    candidate: Candidate, tools: ToolList, ids: IdScope, place: Place, decision: StepDecision
 ) -> Plan:
     """The plan of a candidate's calls; those that can't run have their result at once."""
-    plan = Plan(turn_id, step_id, step_number)
+    plan = Plan(place.turn_id, place.step_id, place.number)
     for call in candidate.calls:
         plan.order.append({"callId": call.call_id, "toolName": call.tool_name})
-        sealed = _seal(call, tools, ids)
+        sealed = _seal(call, tools, ids, decision)
         if isinstance(sealed, PlanCall):
             plan.calls.append(sealed)
         else:
@@ -47,7 +59,9 @@ def seal_plan(
     return plan
 
 
-def _seal(call: CandidateCall, tools: ToolList, ids: IdScope) -> PlanCall | dict[str, Any]:
+def _seal(
+    call: CandidateCall, tools: ToolList, ids: IdScope, decision: StepDecision
+) -> PlanCall | dict[str, Any]:
     if call.id_missing:
         return _failed(call, "tool.invalid-call-id", texts.CALL_ID_EMPTY)
     if call.duplicated_id is not None:
@@ -59,7 +73,17 @@ def _seal(call: CandidateCall, tools: ToolList, ids: IdScope) -> PlanCall | dict
     if isinstance(checked, Invalid):
         result = _failed(call, "tool.invalid-arguments", describe_issues(checked.issues))
         return {**result, "details": issue_details("input", checked.issues)}
+    denied = decision.deny.get(call.call_id) if decision.retry is None else decision.retry
+    if denied is not None:
+        return {"kind": "denied", "callId": call.call_id, "toolName": call.tool_name, "reason": denied}
+    prompt = decision.approve.get(call.call_id)
+    interaction = None
+    if prompt is not None:
+        interaction = {"kind": "approval", "prompt": prompt, "id": ids.new_id("interaction")}
     return PlanCall(
+        status="pending" if interaction is None else "interaction",
+        interaction=interaction,
+        interaction_phase=None if interaction is None else "before",
         call_id=call.call_id,
         invocation_id=ids.new_id("invocation"),
         tool_name=call.tool_name,

@@ -96,6 +96,22 @@ class AgentState:
         """A record point: the state counts one revision further."""
         self.revision += 1
 
+    def open_turn(self, turn_id: str, input_: str | None = None) -> None:
+        """Remembers the turn beyond the segment. `input_` is the text that started it, for its hooks."""
+        started = {} if input_ is None else {"input": input_}
+        self.turn = {"turnId": turn_id, **started, "attempts": {"afterStep": 0, "afterTurn": 0}}
+
+    def keep_patch(self, patch: Mapping[str, Any]) -> None:
+        """Remembers what the turn's first hook changed for all its steps."""
+        if self.turn is not None:
+            self.turn = {**self.turn, "patch": patch}
+
+    def count_attempt(self, counter: Literal["afterStep", "afterTurn"]) -> None:
+        """A hook asked for another answer."""
+        if self.turn is not None:
+            attempts = self.turn["attempts"]
+            self.turn = {**self.turn, "attempts": {**attempts, counter: attempts[counter] + 1}}
+
     def merge(self, patch: Mapping[str, Any]) -> None:
         """Writes members into the session memory; whoever holds the old one keeps it unchanged."""
         self.bag = {**self.bag, **patch}

@@ -20,8 +20,11 @@ class Transcript:
     """
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
-        self.entries: list[Entry] = []
         self._turn_id: str | None = None
+        self._fill(entries)
+
+    def _fill(self, entries: Sequence[Entry]) -> None:
+        self.entries: list[Entry] = []
         self._canonical: list[bytes] = []
         self._wire: list[bytes] = []
         self._window: Window | None = None
@@ -51,6 +54,12 @@ class Transcript:
             facts.tokens = entry_tokens(value)
         if self._turn_id is not None:
             self._show(facts, self._turn_id)
+
+    def replace(self, entries: Sequence[Entry]) -> None:
+        """Puts other entries in the place of all; the turn goes on. Prompts made before stay as they were."""
+        self._fill(entries)
+        if self._turn_id is not None:
+            self.begin_turn(self._turn_id)
 
     # Prompt
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from gateway.engine.contract import ABSENT, Absent
 from gateway.engine.failures import WorkFailed
+from protocol.jsjson import JsonValue
 from protocol.json_schema import Invalid, Schema, Valid, ValidationStopped
+from protocol.json_schema.js_values import ABSENT as UNDEFINED
 
 
 class NoVerdict(WorkFailed):
     """The schema can't judge the value: it refers to itself without end, or its branches contradict."""
 
 
-def validate(schema: Schema, value: Any) -> Valid | Invalid:
-    """The schema's verdict. Raises NoVerdict."""
+def validate(schema: Schema, value: JsonValue | Absent) -> Valid | Invalid:
+    """The schema's verdict, also on a value that is not there: it may fill one in, or find that none is
+    needed (a `Valid` of ABSENT). Raises NoVerdict."""
     try:
-        return schema.validate(value)
+        checked = schema.validate(UNDEFINED if value is ABSENT else value)
     except ValidationStopped as error:
         raise NoVerdict(f"No verdict on the value: {error}") from None
+    return Valid(ABSENT) if isinstance(checked, Valid) and checked.value is UNDEFINED else checked

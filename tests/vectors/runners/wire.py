@@ -19,7 +19,6 @@ KINDS = ("wire",)
 NOT_BUILT = {
     "flow-fail-fast": "flow runs",
     "hold-not-for-flow-agents": "flow runs",
-    "hook-run": "hooks",
 }
 
 
