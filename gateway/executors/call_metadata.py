@@ -12,15 +12,16 @@ _PIN = "affinity"
 
 
 def run_metadata(replica: Replica, run: RunContext, key: str | None = None) -> Metadata:
-    """Bearer, affinity (of `key`, else of the session), trace context and the newest run token.
+    """Bearer, affinity of the session, trace context and the newest run token.
 
-    Raises UnicodeEncodeError for a key with a lone surrogate.
+    With a `key`, that of a workspace, it is the affinity's and no run token goes along: what runs commands
+    holds none (operations 12.4). Raises UnicodeEncodeError for a key with a lone surrogate.
     """
     name = _PIN if key is None else f"{_PIN} {key}"
     affinity = run.pins.get(name)
     if not isinstance(affinity, tuple):
         affinity = run.pins[name] = (AFFINITY, affinity_of(run.session_id if key is None else key))
-    token = run.token()
+    token = run.token() if key is None else None
     if token is None:
         return (*replica.bearer, affinity, _trace())
     return (*replica.bearer, affinity, _trace(), (RUN_TOKEN, token))

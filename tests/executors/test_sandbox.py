@@ -77,6 +77,12 @@ async def test_a_sandbox_tool_goes_to_the_workspace_of_its_session():
         assert made.sandbox.metadata[0]["x-nylorun-affinity"] == affinity_of(SESSION_S)
 
 
+async def test_no_run_token_goes_to_where_commands_run():
+    async with world() as made:
+        await execute(made, run=run_of(run_token="token-1"))
+        assert "x-nylorun-run-token" not in made.sandbox.metadata[0]
+
+
 async def test_a_shared_sandbox_is_named_with_its_owner():
     async with world() as made:
         await execute(made, run=run_of(sandbox=SandboxRouting("owner", "team/proj")))
