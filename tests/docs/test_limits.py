@@ -1,0 +1,276 @@
+"""The figures of docs/limits.md are the constants of the code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.common.effect_stream import StreamTimings
+from tests.docs.pages import DOCS, Page
+
+PAGE = Page(DOCS / "limits.md")
+
+Unit = Callable[[Any], str]
+
+
+def unit(name: str, divisor: float = 1) -> Unit:
+    """How a number is written: divided, then its unit."""
+    return lambda value: f"{value / divisor:.16g} {name}".strip()
+
+
+KIB, MIB, GIB = unit("KiB", 2**10), unit("MiB", 2**20), unit("GiB", 2**30)
+SECONDS, MINUTES, MS = unit("s"), unit("min", 60), unit("ms")
+MS_AS_SECONDS, MS_AS_MINUTES = unit("s", 1000), unit("min", 60_000)
+PLAIN, UNITS, CHARACTERS, BYTES = unit(""), unit("units"), unit("characters"), unit("bytes")
+
+GATEWAY = {
+    "a frame of the Harness API": ("gateway.harness_api.channel:MAX_FRAME_BYTES", MIB),
+    "one update of a transcript": ("protocol.transcript:CHUNK_UNITS", UNITS),
+    "transcripts kept between runs of a connection": ("gateway.runs.transcript_cache:BUDGET_UNITS", UNITS),
+    "manifest text kept without a run": ("gateway.runs.manifests:KEPT_BYTES", MIB),
+    "checked manifests and compiled schemas (an estimate)": (
+        "gateway.engine.definitions:DEFINITION_CACHE_BYTES",
+        MIB,
+    ),
+    "outcomes of one run that came before they were asked for": ("gateway.runs.holds:MAX_BUFFERED", PLAIN),
+    "sessions whose run token is kept": ("gateway.tokens:MAX_SESSIONS", PLAIN),
+    "sessions whose mcp-pool replica is remembered for renewed tokens": (
+        "gateway.executors.mcp:MAX_SESSIONS",
+        PLAIN,
+    ),
+    "a file that the core reads from a workspace": ("gateway.executors.workspaces:MAX_FILE_BYTES", BYTES),
+    "the body of `POST /drain`": ("gateway.health:MAX_BODY_BYTES", KIB),
+    "the reason of a close": ("gateway.harness_api.closing:MAX_REASON_BYTES", BYTES),
+    "one recording": ("gateway.settings:DEFAULT_RECORD_FILE_BYTES", MIB),
+    "all recordings": ("gateway.settings:DEFAULT_RECORD_FOLDER_BYTES", GIB),
+    "recordings in a folder": ("gateway.recording.folder:MAX_FILES", PLAIN),
+    "lines of recordings that wait for the disk": ("gateway.recording.writer:MAX_WAITING_BYTES", MIB),
+    "dialling the core": ("gateway.timing:Timing.open_timeout", SECONDS),
+    "silence of the core": ("gateway.timing:Timing.silence", SECONDS),
+    "runs' end after a lost connection": ("gateway.timing:Timing.wind_down", SECONDS),
+    "close handshake": ("gateway.timing:Timing.close_handshake", SECONDS),
+    "a service gone": ("gateway.timing:Timing.services_grace", SECONDS),
+    "stop": ("gateway.settings:DEFAULT_STOP_GRACE_MS", MS_AS_SECONDS),
+    "sending a call again, after its first failure": (
+        "gateway.executors.timings:ExecutorTimings.resend_for",
+        SECONDS,
+    ),
+    "sending a call again after a fault of the service": (
+        "gateway.executors.timings:ExecutorTimings.fault_resends",
+        unit("times"),
+    ),
+    "a call neither accepted nor queued": ("gateway.executors.timings:ExecutorTimings.silence", SECONDS),
+    "a call after the executor's own limit": ("gateway.executors.timings:ExecutorTimings.give_up", SECONDS),
+    "the executor's limit where it names none": (
+        "gateway.executors.timings:ExecutorTimings.assumed_limit",
+        SECONDS,
+    ),
+    "the end of a call after an abort was sent": (
+        "gateway.executors.timings:ExecutorTimings.abort_answer",
+        SECONDS,
+    ),
+    "`Cancel`": ("gateway.executors.timings:ExecutorTimings.cancel", SECONDS),
+    "discovery and reconnecting of MCP servers": (
+        "gateway.executors.timings:ExecutorTimings.discover",
+        SECONDS,
+    ),
+    "reports, removals and a sweep without a word": (
+        "gateway.executors.timings:ExecutorTimings.workspace",
+        SECONDS,
+    ),
+    "a service's answer to `Describe`": ("gateway.executors.timings:ExecutorTimings.describe", SECONDS),
+}
+
+DOCUMENTS = {
+    "nesting of a JSON document": ("protocol.jsjson:MAX_DEPTH", unit("levels")),
+    "whole numbers that stay exact": ("protocol.jsjson:MAX_SAFE", unit("")),
+    "an id on the wire of a service": ("services.model_executor.service:_MAX_ID", CHARACTERS),
+    "a host name in a sandbox spec": ("protocol.manifests.sandbox:_MAX_HOST", CHARACTERS),
+    "CPUs in a sandbox spec": ("protocol.manifests.sandbox:_MAX_CPUS", PLAIN),
+    "alternatives of a file name pattern (`{1..n}`)": (
+        "services.sandbox_manager.glob_pattern:MOST_ALTERNATIVES",
+        PLAIN,
+    ),
+    "calls inside each other while a schema is compiled or used": ("protocol.steps:MAX_NESTING", PLAIN),
+    "steps that the issues of one validation may take": ("protocol.json_schema.nodes:MAX_MOVES", PLAIN),
+    "states of one pattern": ("protocol.js_regex.automaton:MAX_STATES", PLAIN),
+    "states visited anew for one text": ("protocol.js_regex.automaton:MAX_WORK", PLAIN),
+    "states in remembered steps of one pattern": ("protocol.js_regex.automaton:MAX_REMEMBERED", PLAIN),
+    "estimated steps of a pattern with back references": ("protocol.js_regex.regex:MAX_BACKTRACKING", PLAIN),
+    "groups inside each other in a pattern": ("protocol.js_regex.parse:MAX_GROUPS_INSIDE", PLAIN),
+    "compiled patterns kept": ("protocol.js_regex.regex:CACHED_PATTERNS", PLAIN),
+    "length of a pattern that is kept compiled": ("protocol.js_regex.regex:MAX_CACHED_LENGTH", CHARACTERS),
+}
+
+SERVICES = {
+    "a gRPC message": ("services.common.server:DEFAULT_MAX_MESSAGE_BYTES", MIB),
+    "finished outcomes kept": ("services.common.calls:KEEP_S", MINUTES),
+    "finished outcomes kept, in number": ("services.common.calls:MAX_KEPT", PLAIN),
+    "finished outcomes kept, in bytes": ("services.common.calls:MAX_KEPT_BYTES", MIB),
+    "work listed by `Admin/Stats`": ("services.common.work:MAX_LISTED", unit("entries")),
+    "a secret's file": ("services.common.settings:_MAX_SECRET_FILE_BYTES", KIB),
+    "sending traces at the end": ("services.common.telemetry:FLUSH_S", SECONDS),
+    "the script file": ("services.model_executor.script:MAX_FILE_BYTES", MIB),
+    "delay of a scripted answer": ("services.model_executor.script:MAX_DELAY_MS", MS),
+    "what is quoted of a call that no entry fits": ("services.model_executor.script:_MAX_QUOTE", CHARACTERS),
+}
+
+MCP = {
+    "one line of a server": ("services.mcp_pool.limits:LINE_BYTES", MIB),
+    "pages of `tools/list`": ("services.mcp_pool.limits:LIST_PAGES", PLAIN),
+    "tools of one server, as text": ("services.mcp_pool.connection:LIST_BYTES", MIB),
+    "a session's snapshot": ("services.mcp_pool.discovery:SNAPSHOT_BYTES", MIB),
+    "a diagnostic's message": ("services.mcp_pool.limits:DIAGNOSTIC_UNITS", UNITS),
+    "the text of an uncertain effect": ("services.mcp_pool.limits:ERROR_UNITS", UNITS),
+    "answers to a server's own requests that it does not read": (
+        "services.mcp_pool.limits:REPLY_BACKLOG_BYTES",
+        MIB,
+    ),
+    "servers that are opening at the same time": ("services.mcp_pool.limits:Limits.opening", PLAIN),
+    "one request to a server": ("services.mcp_pool.limits:Limits.request", SECONDS),
+    "opening a server and listing its tools": ("services.mcp_pool.limits:Limits.server", SECONDS),
+    "a tool call as a whole": ("services.mcp_pool.limits:Limits.call_ms", MS_AS_SECONDS),
+    "a connection without a call": ("services.mcp_pool.limits:Limits.idle", MINUTES),
+    "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
+}
+
+SANDBOX = {
+    "`bash` without a timeout of its own": ("services.sandbox_manager.tools.bash:DEFAULT_TIMEOUT_S", SECONDS),
+    "stdout and stderr as a model sees them": (
+        "services.sandbox_manager.text:STREAM_UNITS",
+        unit("units each"),
+    ),
+    "one line that `read` and `grep` show": ("services.sandbox_manager.text:LINE_UNITS", UNITS),
+    "lines that `read` shows": ("services.sandbox_manager.tools.read:DEFAULT_LINES", PLAIN),
+    "matches that `grep` shows": ("services.sandbox_manager.tools.grep:DEFAULT_RESULTS", PLAIN),
+    "files that `glob` shows": ("services.sandbox_manager.tools.glob:FILES_SHOWN", PLAIN),
+    "files that `glob` looks at": ("services.sandbox_manager.tools.glob:FILES_SEARCHED", PLAIN),
+    "`grep` and `glob`": ("services.sandbox_manager.tools.grep:TIMEOUT_MS", unit("s each", 1000)),
+    "a file that `edit` changes": ("services.sandbox_manager.disk.files:TEXT_BYTES", MIB),
+    "reading or listing one file or folder": ("services.sandbox_manager.disk.files:FILE_LIMIT_S", SECONDS),
+    "the command in an event": ("services.sandbox_manager.events:COMMAND_UNITS", UNITS),
+    "opening a workspace": ("services.sandbox_manager.manager:OPENING_LIMIT_S", SECONDS),
+    "one event's answer of the core": ("services.sandbox_manager.service:ACK_LIMIT_S", SECONDS),
+    "a workspace without a call, where the spec says nothing": (
+        "services.sandbox_manager.specs:DEFAULT_IDLE_MS",
+        MS_AS_MINUTES,
+    ),
+    "memory of a command, where the spec says nothing": (
+        "services.sandbox_manager.specs:DEFAULT_MEMORY_MIB",
+        unit("MiB"),
+    ),
+    "the least memory of a command": ("services.sandbox_manager.specs:LEAST_MEMORY_MIB", unit("MiB")),
+    "output kept of each stream": ("services.sandbox_manager.bwrap.process:STREAM_BYTES", MIB),
+    "processes and threads of a command": ("services.sandbox_manager.bwrap.flags:PROCESSES", PLAIN),
+    "one file that a command writes": ("services.sandbox_manager.bwrap.flags:FILE_BYTES", GIB),
+    "`/dev/shm` of a command": ("services.sandbox_manager.bwrap.flags:SHARED_MEMORY_BYTES", MIB),
+    "setting a sandbox up": ("services.sandbox_manager.bwrap.process:SETUP_LIMIT_S", SECONDS),
+    "pipes after a kill": ("services.sandbox_manager.bwrap.process:PIPES_AFTER_KILL_S", SECONDS),
+    "commands at the same time": ("services.sandbox_manager.emulated.pool:MOST_CHILDREN", PLAIN),
+    "output kept of each stream, emulated": ("services.sandbox_manager.emulated.pool:STREAM_BYTES", MIB),
+    "memory (data) of a child": ("services.sandbox_manager.emulated.child:MEMORY_BYTES", GIB),
+    "one file that a command writes, emulated": ("services.sandbox_manager.emulated.child:FILE_BYTES", GIB),
+    "open files of a child": ("services.sandbox_manager.emulated.child:OPEN_FILES", PLAIN),
+    "calls of shell functions inside each other": (
+        "services.sandbox_manager.emulated.shell:CALL_DEPTH",
+        PLAIN,
+    ),
+    "memory that an idle child may keep": ("services.sandbox_manager.emulated.pool:RESIDENT_BYTES", MIB),
+    "start of a child": ("services.sandbox_manager.emulated.pool:START_LIMIT_S", SECONDS),
+}
+
+CORE = {
+    "a request's body": ("services.dev_core.http.app:MAX_BODY_BYTES", MIB),
+    "an agent's or session's id": ("services.dev_core.core:MAX_ID_CHARS", CHARACTERS),
+    "entries of a page": ("services.dev_core.http.routes:MAX_PAGE", PLAIN),
+    "an answer of an Action endpoint": ("services.dev_core.effects.poster:MAX_ANSWER_BYTES", MIB),
+    "Actions posted at the same time": ("services.dev_core.effects.poster:MAX_POSTS_AT_ONCE", PLAIN),
+    "what is kept of an endpoint's reason": ("services.dev_core.effects.poster:MAX_REASON_CHARS", CHARACTERS),
+    "the answer of an Action endpoint": (
+        "services.dev_core.settings:Settings.action_timeout_ms",
+        MS_AS_SECONDS,
+    ),
+    "silence between server-sent events": ("services.dev_core.http.stream:HEARTBEAT_S", SECONDS),
+    "folded transcripts kept in memory": ("services.dev_core.transcripts:MAX_CACHED_UNITS", UNITS),
+    "facts of manifests and snapshots kept": ("services.dev_core.manifests:MAX_CACHED_CHARS", MIB),
+    "frames that a harness does not read": ("services.dev_core.harness.connection:MAX_UNSENT_BYTES", MIB),
+    "requests of a harness that are being served": (
+        "services.dev_core.harness.connection:MAX_IN_FLIGHT",
+        PLAIN,
+    ),
+    "silence of a harness": ("services.dev_core.settings:SILENCE_MS", MS_AS_SECONDS),
+    "a lease": ("services.dev_core.settings:Settings.lease_ms", MS_AS_SECONDS),
+    "a run": ("services.dev_core.settings:Settings.deadline_ms", MS_AS_MINUTES),
+    "a run's end after an abort": ("services.dev_core.settings:ABORT_GRACE_MS", MS_AS_SECONDS),
+    "waiting for an Action inside a run": ("services.dev_core.settings:Settings.hold_ms", MS_AS_SECONDS),
+    "start of the five processes": ("cli.running_stack:READY_BOUND_S", SECONDS),
+    "the demo's turn": ("cli.demo:TURN_BOUND_S", SECONDS),
+    "stop of the gateway": ("cli.supervisor:GIVE_BACK_S", SECONDS),
+    "stop of the other processes": ("cli.supervisor:SERVICE_STOP_S", SECONDS),
+}
+
+CONSTANTS: dict[str, tuple[str, Unit]] = {**DOCUMENTS, **GATEWAY, **SERVICES, **MCP, **SANDBOX, **CORE}
+"""Rows of the page, by their first cell, and the constant (or the default of a dataclass) behind each."""
+
+TWICE = {
+    ("Mcp-pool", "sessions whose run token is kept"): ("services.mcp_pool.limits:GRANTS", PLAIN),
+    ("Every service", "stop"): ("services.common.server:ServerSettings.stop_grace_ms", MS_AS_SECONDS),
+    ("Every service", "from an opened stream to its request"): (StreamTimings().request_s, SECONDS),
+    ("Every service", "from accepted to `start`"): (StreamTimings().start_s, SECONDS),
+    ("Every service", "between two `queued` messages"): (StreamTimings().heartbeat_s, SECONDS),
+}
+"""Rows whose first cell another section has too, and figures that are attributes of one object."""
+
+WORDS_ALONE = {
+    "wait before another dial",
+    "memory (data) of each process of a command",
+    "addresses of each process",
+    "pause before a dead process is started again",
+}
+"""Rows with more than one figure, checked below or said in words."""
+
+
+def value_of(source: Any) -> Any:
+    if not isinstance(source, str):
+        return source
+    module, _, path = source.partition(":")
+    owner, _, member = path.partition(".")
+    found = getattr(importlib.import_module(module), owner)
+    if not member:
+        return found
+    default = found.__dataclass_fields__.get(member)
+    return default.default if default is not None else getattr(found(), member)()
+
+
+ROWS = [row for row in PAGE.rows() if row.header[0] == "What"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.cells[0])
+def test_the_figure_is_the_constant(row: Any) -> None:
+    name = row.cells[0]
+    if name in WORDS_ALONE:
+        return
+    source, written = TWICE.get((row.section, name)) or CONSTANTS[name]
+    assert row.cells[1] == written(value_of(source))
+
+
+def test_every_checked_constant_has_its_row() -> None:
+    names = {row.cells[0] for row in ROWS}
+    assert set(CONSTANTS) | {name for _, name in TWICE} | WORDS_ALONE == names
+
+
+def test_ranges_are_those_of_the_code() -> None:
+    from cli.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S
+    from gateway.timing import Timing
+    from services.sandbox_manager.bwrap.flags import LEAST_ADDRESS_SPACE
+
+    cells = {row.cells[0]: row.cells[1] for row in ROWS}
+    timing = Timing()
+    dialling = f"{timing.backoff_min:g} s to {timing.backoff_max:g} s"
+    assert cells["wait before another dial"] == dialling
+    restart = f"{FIRST_PAUSE_S:g} s to {LONGEST_PAUSE_S:g} s"
+    assert cells["pause before a dead process is started again"] == restart
+    assert cells["addresses of each process"].startswith(f"{GIB(LEAST_ADDRESS_SPACE)},")
