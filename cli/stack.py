@@ -18,6 +18,9 @@ ORDER = (CORE, MODEL, MCP, SANDBOX, GATEWAY)
 """Start order; they stop in the reverse order, so the gateway gives its runs back first."""
 
 
+RECORD_SETTINGS = ("WHIPPLETREE_RECORD_DIR", "WHIPPLETREE_RECORD_FILE_BYTES", "WHIPPLETREE_RECORD_DIR_BYTES")
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """How one process is started."""
@@ -93,6 +96,7 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             "NYLORUN_MCP_POOL_GRPC_TOKEN_FILE": str(state.token_file(MCP)),
             "NYLORUN_SANDBOX_MANAGER_GRPC_TOKEN_FILE": str(state.token_file(SANDBOX)),
             **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL", "NYLORUN_GATES_URL", "NYLORUN_STOP_GRACE_MS"),
+            **_taken_over(plan.environ, *RECORD_SETTINGS),
         }
     common = {
         "NYLORUN_GRPC_LISTEN": f"{HOST}:{getattr(ports, name.replace('-', '_'))}",

@@ -15,6 +15,7 @@ from gateway.executors.contract import Executors
 from gateway.fleet import Fleet, ServicesHealth
 from gateway.health import HOST, HealthPort
 from gateway.link import Credentials, Link
+from gateway.recording.recorder import Recorder
 from gateway.runs.host import RunHost
 from gateway.settings import GatewaySettings, without_userinfo
 from gateway.timing import Timing
@@ -45,14 +46,16 @@ async def run(
     """Serves core until `stop` is set, then gives every run back and closes.
 
     The caller owns `executors` and closes them afterwards. `on_connected` is called whenever `hello` was
-    answered. Raises StartFailed when the health port can't be served.
+    answered. Raises StartFailed when the health port can't be served or the folder of recordings not used.
     """
     timing = timing or Timing()
+    recorder = _recorder(settings)
     host = RunHost(
         executors=executors,
         make_engine=_engine_maker(),
         timing=timing,
         telemetry=telemetry or Telemetry(),
+        recorder=recorder,
     )
     link = Link(
         settings.harness_url,
@@ -78,6 +81,8 @@ async def run(
         serving.cancel()
         await asyncio.wait({serving}, timeout=timing.leftovers)
         await host.tasks.close(timing.leftovers)
+        if recorder is not None:
+            await asyncio.to_thread(recorder.close)
 
 
 async def _until(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
@@ -112,6 +117,26 @@ def _engine_maker() -> Callable[[str, SegmentInput], Engine]:
         return make_engine(cast(Literal["agent", "flow"], kind), segment, definitions)
 
     return make
+
+
+def _recorder(settings: GatewaySettings) -> Recorder | None:
+    """The recorder of runs, when they are to be recorded. Raises StartFailed."""
+    if settings.record_folder is None:
+        return None
+    try:
+        recorder = Recorder.in_folder(
+            settings.record_folder,
+            max_file_bytes=settings.record_file_bytes,
+            max_folder_bytes=settings.record_folder_bytes,
+            made=f"whippletree {version()}",
+        )
+    except OSError as error:
+        raise StartFailed(
+            f"The folder {settings.record_folder} can't be used for recordings ({error.strerror or error}); "
+            "set WHIPPLETREE_RECORD_DIR to another one, or leave it out."
+        ) from None
+    get_logger().info("harness_recording", folder=settings.record_folder)
+    return recorder
 
 
 @contextlib.asynccontextmanager

@@ -41,6 +41,11 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 68_157_440
 """64 MiB for a frame's content and 1 MiB for what gRPC wraps around it."""
 MIN_MAX_MESSAGE_BYTES: Final = 1_048_576
 MAX_MAX_MESSAGE_BYTES: Final = 2_147_483_647
+DEFAULT_RECORD_FILE_BYTES: Final = 67_108_864
+"""64 MiB: prompts are written once, so a run has to be very long for it."""
+DEFAULT_RECORD_FOLDER_BYTES: Final = 1_073_741_824
+MIN_RECORD_BYTES: Final = 65_536
+MAX_RECORD_BYTES: Final = 1_099_511_627_776
 
 UNNAMED_SHARD: Final = "sandbox-manager"
 """The name of a sandbox-manager that is given as one target without a name."""
@@ -62,7 +67,7 @@ class GatewaySettings:
     """Everything the gateway is configured with.
 
     `targets` is empty in all-in-one mode; otherwise it has all three services. `bearers` holds one token
-    per service that has one. Tokens never appear in `repr`.
+    per service that has one. Runs are recorded when `record_folder` is given. Tokens never appear in `repr`.
     """
 
     harness_url: str
@@ -75,6 +80,9 @@ class GatewaySettings:
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     stop_grace_ms: int = DEFAULT_STOP_GRACE_MS
     log_level: str = "info"
+    record_folder: str | None = None
+    record_file_bytes: int = DEFAULT_RECORD_FILE_BYTES
+    record_folder_bytes: int = DEFAULT_RECORD_FOLDER_BYTES
 
     @property
     def split(self) -> bool:
@@ -113,6 +121,13 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
     )
     stop_grace_ms = env.integer("NYLORUN_STOP_GRACE_MS", DEFAULT_STOP_GRACE_MS, 0, MAX_STOP_GRACE_MS)
     log_level = env.choice("NYLORUN_LOG_LEVEL", ("info", "debug"), "info")
+    record_folder = env.text("WHIPPLETREE_RECORD_DIR")
+    record_file_bytes = env.integer(
+        "WHIPPLETREE_RECORD_FILE_BYTES", DEFAULT_RECORD_FILE_BYTES, MIN_RECORD_BYTES, MAX_RECORD_BYTES
+    )
+    record_folder_bytes = env.integer(
+        "WHIPPLETREE_RECORD_DIR_BYTES", DEFAULT_RECORD_FOLDER_BYTES, MIN_RECORD_BYTES, MAX_RECORD_BYTES
+    )
     env.finish()
     return GatewaySettings(
         harness_url=harness_url or "",
@@ -125,6 +140,9 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
         max_message_bytes=max_message_bytes,
         stop_grace_ms=stop_grace_ms,
         log_level=log_level,
+        record_folder=record_folder,
+        record_file_bytes=record_file_bytes,
+        record_folder_bytes=record_folder_bytes,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from gateway.engine.contract import Engine, SegmentInput
 from gateway.executors.contract import Executors
+from gateway.recording.recorder import Recorder
 from gateway.runs.manifests import ManifestPool
 from gateway.tasks import Tasks
 from gateway.timing import Timing
@@ -26,8 +27,8 @@ class Identity:
 class RunHost:
     """Executors, tokens, manifests, and the tasks that outlive a connection.
 
-    `make_engine(kind, segment)` builds an engine. `hold_limit_ms` and `max_runs` are limits of this
-    process beside what core says; None means none.
+    `make_engine(kind, segment)` builds an engine. `recorder` is there when runs are recorded.
+    `hold_limit_ms` and `max_runs` are limits of this process beside what core says; None means none.
     """
 
     executors: Executors
@@ -37,6 +38,7 @@ class RunHost:
     manifests: ManifestPool = field(default_factory=ManifestPool)
     tasks: Tasks = field(default_factory=Tasks)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    recorder: Recorder | None = None
     identity: Identity | None = None
     hold_limit_ms: float | None = None
     max_runs: int | None = None

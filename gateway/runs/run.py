@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from msgspec import UNSET
@@ -14,6 +14,7 @@ from gateway.connection import Connection
 from gateway.engine.contract import (
     Abort,
     AbortKind,
+    Engine,
     EngineRefused,
     RecordedOutcome,
     SegmentInput,
@@ -29,6 +30,7 @@ from gateway.executors.contract import (
     SandboxRouting,
 )
 from gateway.harness_api.channel import FrameTooLarge
+from gateway.recording.recorder import RecordedEngine, RunRecording, UsedRouting
 from gateway.runs.claims import claim_event
 from gateway.runs.effects import EffectPorts, Effects, outcome_document
 from gateway.runs.holds import Holds, Resolution
@@ -108,7 +110,9 @@ class Run:
         self._holds = Holds(self._signal)
         self._hold_s = _hold_seconds(start, host.hold_limit_ms)
         self._renewal = Renewal(host, connection, grant, signal=self._signal, every_s=renew_every_s)
+        self._grant = grant
         self._start: TurnStart | None = start
+        self._recording: RunRecording | None = None
         self._plain = plain
         self._root_manifest: Final = host.manifests.share(start.routing.root_manifest, plain=plain)
         self._snapshot: SharedManifest | None = None
@@ -171,6 +175,8 @@ class Run:
         finally:
             self._renewal.stop()
             self._holds.close()
+            if self._recording is not None:
+                self._recording.close()
             self.phase = RunPhase.ENDED
             self._ended(self)
 
@@ -187,7 +193,7 @@ class Run:
         try:
             tools = await self._prepare(start)
             transcript = await self._starting_transcript(start)
-            engine = self._host.make_engine(start.engine, self._segment_input(start, tools, transcript))
+            engine = self._make_engine(start, self._segment_input(start, tools, transcript))
             # A run may wait long for an Action: what it started from lives in its engine alone.
             del start, tools
             self._enter(RunPhase.RUNNING)
@@ -202,6 +208,9 @@ class Run:
             end = _Thrown(None, _FAULT)
         abort = self._signal.abort
         if abort is not None and abort.kind in _GIVEN_BACK:
+            if self._recording is not None:
+                due = _output_due(self.run_id, end, transcript)
+                self._recording.released(str(abort.kind), due)
             await self._release(abort)
         else:
             await self._report(end, transcript, cursor, keeps_transcript)
@@ -226,6 +235,15 @@ class Run:
         reply = await self._ports.ask("transcript.read", {"runId": self.run_id})
         read: TranscriptReadResult = reply.result
         return entries_of(read.entries, plain=reply.plain)
+
+    def _make_engine(self, start: TurnStart, segment: SegmentInput) -> Engine:
+        if self._host.recorder is None:
+            return self._host.make_engine(start.engine, segment)
+        routing = UsedRouting(self._root_manifest, self._ports.run.mcp_snapshot)
+        recording = self._host.recorder.begin(self._grant, start, segment, routing)
+        self._recording = recording
+        observed = replace(segment, observe=recording.observe)
+        return RecordedEngine(self._host.make_engine(start.engine, observed), recording)
 
     def _share_snapshot(self, snapshot: JsonValue, plain: bool) -> JsonValue:
         """Sessions of one agent have equal snapshots, so their held runs share one object."""
@@ -310,6 +328,8 @@ class Run:
 
     async def _send_output(self, method: str, params: Params) -> OutputResult | None:
         """Core's answer, or None when it refused or could not be asked: the run is over either way."""
+        if self._recording is not None:
+            self._recording.end(method, params)
         try:
             try:
                 reply = await self._connection.ask(method, params)
@@ -356,6 +376,15 @@ class Run:
             ),
             sandbox=None if routing.sandbox is UNSET else _sandbox_routing(routing.sandbox),
         )
+
+
+def _output_due(
+    run_id: str, end: SegmentResult | _Thrown, before: Sequence[Entry]
+) -> Callable[[], tuple[str, Params]]:
+    """What would be reported of a run that is given back, made when somebody wants to see it."""
+    if isinstance(end, _Thrown):
+        return lambda: thrown_output(run_id, end.code, end.message)
+    return lambda: turn_output(run_id, end, before)
 
 
 def _sandbox_routing(sandbox: RoutingSandbox) -> SandboxRouting:
