@@ -6,6 +6,7 @@ import secrets
 import time
 import uuid
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def now_ms() -> int:
@@ -15,8 +16,13 @@ def now_ms() -> int:
 
 def iso_time(milliseconds: int) -> str:
     """UTC in ISO 8601 with milliseconds and `Z`."""
-    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{milliseconds % 1000:03d}Z"
+    return f"{_second(milliseconds // 1000)}.{milliseconds % 1000:03d}Z"
+
+
+@lru_cache(maxsize=128)
+def _second(seconds: int) -> str:
+    """Kept, because everything that streams events writes the same few seconds over and over."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def new_id(prefix: str) -> str:
