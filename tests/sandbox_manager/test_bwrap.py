@@ -75,6 +75,12 @@ async def test_a_cancel_ends_the_whole_tree(boxed: Handle) -> None:
 
 
 @pytest.mark.spec("sandbox-manager:19.18")
+async def test_a_command_may_open_its_streams_by_name(boxed: Handle) -> None:
+    assert await _shell(boxed, "echo out > /dev/stdout; echo err > /dev/stderr") == {
+        "exitCode": 0, "stdout": "out\n", "stderr": "err\n",
+    }  # fmt: skip
+
+
 async def test_background_processes_hold_nothing_up_and_die(boxed: Handle) -> None:
     marker = "31.4153"
     assert await _shell(boxed, f"sleep {marker} & setsid sleep {marker} & echo hi", timeout=25) == {

@@ -113,6 +113,10 @@ def _spawn(launch: Launch) -> _Spawned:
     finally:
         for descriptor in given:
             os.close(descriptor)
+    for pipe in (process.stdout, process.stderr):
+        # For `> /dev/stderr`: where we are root the command is another user, and the pipes are ours.
+        if pipe is not None:
+            os.fchmod(pipe.fileno(), 0o666)
     return _Spawned(process, status_read, block_write)
 
 
