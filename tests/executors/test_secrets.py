@@ -61,7 +61,9 @@ async def test_tokens_stay_out_of_logs_fleet_and_errors():
             await made.ports.stop(made.addresses["mcp-pool"])
             await made.restart(made.mcp, token=WRONG)
             await until(
-                lambda: "bearer" in made.connected.health.services()["mcp-pool"]["replicas"][0]["problem"]
+                lambda: (
+                    "bearer" in made.connected.health.services()["mcp-pool"]["replicas"][0].get("problem", "")
+                )
             )
             said.append(json.dumps(made.connected.health.services()))
             said.append(repr([replica for one in made.connected.health._sets for replica in one.replicas]))
