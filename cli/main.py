@@ -168,6 +168,57 @@ def healthcheck(
     return run_healthcheck(service)
 
 
+@app.command
+def replay(
+    *paths: Annotated[Path, Parameter(help="Recordings, and folders of them.")],
+    until: Annotated[
+        str | None,
+        Parameter(help="Stop when this effect is asked for, and show it and the session's state."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        Parameter(
+            name="--set",
+            negative="",
+            consume_multiple=False,
+            help="EFFECT=FILE: give this effect the outcome in FILE and go on from there.",
+        ),
+    ] = None,
+    live: Annotated[
+        bool, Parameter(negative="", help="Ask real models and tools after --set (not built).")
+    ] = False,
+    serve: Annotated[
+        bool,
+        Parameter(negative="", help="Run agents on the recording for a program on stdin and stdout."),
+    ] = False,
+) -> int:
+    """Run recorded turns again, offline, and say whether this build asks for the same.
+
+    The gateway records every run when WHIPPLETREE_RECORD_DIR names a folder. A replay runs the engine of
+    this build on such a file: no model, no tool and no network is touched. It says of each effect (a model
+    call, a tool call) whether it is asked for as it was, and shows the first difference. A folder of
+    recordings tests an upgrade.
+
+    EFFECT is an effect's number, its id, or the end of its id. Exit code 0: all the same; 1: something
+    drifted; 2: something could not be replayed.
+    """
+    from cli.replay import run_replay
+
+    return run_replay(paths, until=until, changes=set_ or (), serve=serve, live=live)
+
+
+@app.command
+def diff(a: Path, b: Path) -> int:
+    """Name the first effect in which two recorded runs part, and where in its document.
+
+    Ids of session and turn that differ count as equal, so that two turns of one agent can be compared.
+    Exit code 0: no difference; 1: a difference; 2: a file could not be read.
+    """
+    from cli.diff import run_diff
+
+    return run_diff(a, b)
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs the command line; the exit code. Configuration errors are one line on stderr and exit code 1."""
     if is_service_form(argv):

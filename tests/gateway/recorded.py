@@ -10,7 +10,7 @@ from gateway.engine.factory import make_engine
 from gateway.recording.recorder import Recorder
 from protocol import jsjson
 from protocol.canonical import manifest_hash
-from tests.gateway.support import gateway, lease
+from tests.gateway.support import gateway, lease, logs
 from tests.gateway.virtual_time import run_virtually
 
 CLOSE_BOUND_S = 30.0
@@ -107,7 +107,8 @@ def record_turn(
         assert recorder.close(CLOSE_BOUND_S)
 
     before = set(folder.glob("*"))
-    run_virtually(scenario())
+    with logs():
+        run_virtually(scenario())
     (path,) = set(folder.glob("*")) - before
     return path
 

@@ -1,0 +1,1 @@
+"""What `whippletree replay` and `whippletree diff` do with recordings."""
