@@ -6,7 +6,7 @@ from typing import Final
 
 from whippletree.v1 import common_pb2, model_executor_pb2
 
-from gateway.engine.contract import AbortKind, EffectRequest
+from gateway.engine.contract import Abort, AbortKind, EffectRequest
 from gateway.executors.call_metadata import run_metadata
 from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunAborted, RunContext
@@ -64,7 +64,9 @@ class GrpcModelExecutor:
                 except CallFailed as failed:
                     failure = failed
             if not self._may_resend(failure, rejoin) or not await resends.again(failure, replica, signal):
-                signal.raise_if_set()
+                if signal.abort is not None:
+                    await self._cancel_lost(request, run, signal.abort, resends.failed)
+                    raise RunAborted(signal.abort)
                 return _outcome_of(failure)
 
     async def _attempt(
@@ -111,6 +113,24 @@ class GrpcModelExecutor:
         except JsonError:
             get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
             return _failure("transient", "The model-executor's answer is not JSON.", retryable=False)
+
+    async def _cancel_lost(
+        self,
+        request: model_executor_pb2.ModelCallRequest,
+        run: RunContext,
+        abort: Abort,
+        tried: list[Replica],
+    ) -> None:
+        """A call that was lost may still run at any replica: all of them are told of a cancel."""
+        if abort.kind is AbortKind.CANCEL and tried:
+            await cancel_effect(
+                self._replicas,
+                (),
+                request.effect,
+                kind=common_pb2.ABORT_KIND_CANCEL,
+                metadata=run_metadata(tried[0], run),
+                timings=self._timings,
+            )
 
     def _request(self, effect: EffectRequest, run: RunContext) -> WrittenCall:
         request = model_executor_pb2.ModelCallRequest(

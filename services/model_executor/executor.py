@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
@@ -151,7 +152,7 @@ class ModelExecutor:
             self.work.count("model.fault")
             raise
         if not answer.delay_ms:
-            self._table.finish(key, answer.outcome, len(answer.outcome))
+            self._table.finish(key, answer.outcome, sys.getsizeof(answer.outcome))
             self.work.passed("model", "completed", (self.work.clock() - began) * 1000)
             return answer.outcome
         work = self.work.begin("model", call.session_id, call.effect_id, "running")
@@ -164,7 +165,7 @@ class ModelExecutor:
 
     async def _later(self, key: WorkKey, run: Run, outcome: str, delay_s: float) -> None:
         await self._sleep(delay_s)
-        self._table.finish(key, outcome, len(outcome))
+        self._table.finish(key, outcome, sys.getsizeof(outcome))
         if not run.result.done():
             run.result.set_result(outcome)
 

@@ -175,3 +175,32 @@ def test_secrets_leave_the_environment(monkeypatch):
     monkeypatch.setenv("WT_SECRET", "x")
     forget_secrets(["WT_SECRET", "WT_UNSET"])
     assert "WT_SECRET" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("value", "read"), [("1", True), ("ON", True), ("no", False), ("Off", False), (" ", True)]
+)
+def test_flags_are_words_of_either_kind(value, read):
+    env = Environment({"F": value})
+    assert env.flag("F", True) is read
+    env.finish()
+
+
+def test_a_flag_that_is_neither_is_a_problem():
+    env = Environment({"F": "maybe"})
+    assert env.flag("F", False) is False
+    assert "F must be on or off" in env.problems[0]
+
+
+@pytest.mark.parametrize("value", ["harness", "./x", "~"])
+def test_a_root_that_is_no_absolute_path_is_named(value):
+    env = Environment({"ROOT": value})
+    assert env.absolute_path("ROOT", "/harness") == "/harness"
+    assert "ROOT" in env.problems[0]
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "x", "99", "٣"])
+def test_whole_numbers_have_ascii_digits_and_bounds(value):
+    env = Environment({"N": value})
+    assert env.integer("N", 7, 0, 98) == 7
+    assert "from 0 to 98" in env.problems[0]

@@ -336,6 +336,25 @@ async def test_an_abort_while_waiting_for_a_service_ends_the_wait(kind):
             await pending
 
 
+@ALL_KINDS
+async def test_a_cancel_after_a_loss_is_told_to_every_replica(kind):
+    async with world(resend_for=30) as made:
+
+        async def lose(request, context):
+            await context.send_initial_metadata(ACCEPTED)
+            raise Refused(grpc.StatusCode.UNAVAILABLE, "the connection broke, the call goes on")
+
+        made.model.behaviour = lose
+        signal = AbortSignal()
+        pending = asyncio.ensure_future(execute(made, signal=signal))
+        await until(lambda: len(made.model.calls) > 2)
+        abort(signal, kind)
+        with pytest.raises(RunAborted):
+            await pending
+        expected = [("e", common_pb2.ABORT_KIND_CANCEL)] if kind is AbortKind.CANCEL else []
+        assert made.model.cancels[:1] == expected
+
+
 async def test_an_answer_that_came_before_the_abort_is_returned():
     async with world() as made:
         signal = AbortSignal()
