@@ -11,7 +11,7 @@ from cli.recordings.exit_codes import DRIFT, SAME, UNUSABLE
 from cli.recordings.explore import explore
 from cli.recordings.find import UsageError, files_below, is_recording, read_one, vector_records
 from cli.recordings.replaying import NotReplayable, replay
-from cli.recordings.show import drift_lines, effect_line, end_line, kind_of, say, title, unfinished_text
+from cli.recordings.show import drift_lines, effect_line, end_line, say, title, unfinished_text
 from cli.recordings.vectors import replay_case
 from gateway.engine.definitions import DefinitionCache
 from gateway.recording.reader import Recording, RecordingUnreadable
@@ -98,12 +98,12 @@ class _Suite:
         if alone:
             say(title(recording))
             for effect in replayed.same:
-                say(effect_line(effect.number, "same", effect.kind, effect.effect_id))
+                say(effect_line(effect.number, "same", effect.document))
         if drift is not None:
             self._drifts += 1
             if not alone:
                 say(f"DRIFT {recording.path}: {_effects(count)} the same, then")
-            _print(drift_lines(drift, count + 1, kind_of(live, drift)))
+            _print(drift_lines(drift, count + 1, live))
             return
         rest = unfinished_text(recording)
         if recording.broken is not None:
@@ -130,7 +130,7 @@ class _Suite:
         else:
             self._drifts += 1
             say(f"DRIFT {name}:")
-            _print(drift_lines(drift, None, ""))
+            _print(drift_lines(drift, None))
 
     def _not_usable(self, text: str) -> None:
         self._unusable += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cli.recordings.difference import Difference
 from cli.recordings.exit_codes import DRIFT, SAME, UNUSABLE
 from cli.recordings.find import UsageError, find_effect, read_one
 from cli.recordings.live import Asked, LiveEngine
@@ -17,7 +18,6 @@ from cli.recordings.show import (
     drift_lines,
     effect_line,
     end_line,
-    kind_of,
     say,
     state_lines,
     title,
@@ -111,9 +111,9 @@ def _outcome(path: Path) -> Answer:
 def _stop_at(recording: Recording, until: str | None) -> int:
     replayed, live = replay(recording, until=until)
     for effect in replayed.same:
-        say(effect_line(effect.number, "same", effect.kind, effect.effect_id))
+        say(effect_line(effect.number, "same", effect.document))
     if replayed.drift is not None:
-        for line in drift_lines(replayed.drift, len(replayed.same) + 1, kind_of(live, replayed.drift)):
+        for line in drift_lines(replayed.drift, len(replayed.same) + 1, live):
             say(line)
         return DRIFT
     if replayed.stopped_at is None:
@@ -170,6 +170,7 @@ class _Watch:
         self._changed = changed
         self._number = 0
         self._past_change = False
+        self._shown: Difference | None = None
         self.drift: Drift | None = None
 
     def seen(self, asked: Asked) -> None:
@@ -178,8 +179,9 @@ class _Watch:
         recorded = self._recorded.get(asked.effect_id)
         drift = None if recorded is None else effect_drift(recorded, asked)
         verdict = "new" if recorded is None else "same" if drift is None else "other"
-        say(effect_line(self._number, verdict, asked.effect.kind, asked.effect_id))
-        if drift is not None and drift.difference is not None:
+        say(effect_line(self._number, verdict, asked.effect.document))
+        if drift is not None and drift.difference is not None and drift.difference != self._shown:
+            self._shown = drift.difference
             for line in difference_lines(drift.difference):
                 say(line)
         if (recorded is None or drift is not None) and not self._past_change and self.drift is None:

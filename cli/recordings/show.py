@@ -39,9 +39,14 @@ def unfinished_text(recording: Recording) -> str | None:
     return None if recording.cut is None else f"the recording was cut: {recording.cut}"
 
 
-def effect_line(number: int, verdict: str, kind: str, effect_id: str) -> str:
+def effect_line(number: int, verdict: str, document: Mapping[str, Any]) -> str:
     """One effect and how it compares."""
-    return f"{number:>4}  {verdict:<6} {kind:<10} {effect_id}"
+    name = document.get("toolName")
+    agent = document.get("agent")
+    notes = [name] if isinstance(name, str) else []
+    notes += [f"of {agent['path']}"] if isinstance(agent, Mapping) and "path" in agent else []
+    kind, effect_id = document.get("kind", ""), document.get("effectId", "")
+    return f"{number:>4}  {verdict:<6} {kind:<10} {'  '.join([effect_id, *notes])}"
 
 
 def difference_lines(difference: Difference, before: str = "recorded", after: str = "now") -> list[str]:
@@ -49,20 +54,17 @@ def difference_lines(difference: Difference, before: str = "recorded", after: st
     return [_INDENT + " " + line for line in difference.lines(before, after)]
 
 
-def drift_lines(drift: Drift, number: int | None, kind: str) -> Iterator[str]:
+def drift_lines(drift: Drift, number: int | None, live: LiveEngine | None = None) -> Iterator[str]:
     """A drift, with the number its effect has in the run."""
     if number is not None and drift.effect_id is not None:
-        yield effect_line(number, "DRIFT", kind, drift.effect_id)
+        asked = next((one for one in live.asked if one.effect_id == drift.effect_id), None) if live else None
+        document = {"effectId": drift.effect_id} if asked is None else asked.effect.document
+        yield effect_line(number, "DRIFT", document)
         yield f"{_INDENT} {drift.sentence}"
     else:
         yield f"DRIFT: {drift.sentence}"
     if drift.difference is not None:
         yield from difference_lines(drift.difference)
-
-
-def kind_of(live: LiveEngine, drift: Drift) -> str:
-    """The kind of the effect that drifted."""
-    return next((one.effect.kind for one in live.asked if one.effect_id == drift.effect_id), "")
 
 
 def end_line(end: End) -> str:

@@ -81,7 +81,11 @@ class RecordingFolder:
                 descriptor = os.open(self._path / name, flags, 0o600)
                 self._own.add(name)
                 self._note(name, 0)
-                self._write(descriptor, name, first)
+                try:
+                    self._write(descriptor, name, first)
+                except OSError:
+                    self.discard(name)
+                    raise
                 return name
         raise FileExistsError(17, "no free name is left", stem)
 

@@ -90,7 +90,10 @@ class Recorder:
 
     def close(self, limit_s: float = CLOSE_LIMIT_S) -> bool:
         """Writes what waits; False when the disk is too slow for that."""
-        return self._writer.close(limit_s)
+        whole = self._writer.close(limit_s)
+        if not whole:
+            get_logger().warning("harness_recording_failed", error="the disk is too slow; some are not whole")
+        return whole
 
 
 class RunRecording:

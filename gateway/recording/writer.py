@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from gateway.recording.folder import RecordingFolder
 from protocol.jsjson import dumps_bytes
@@ -22,8 +22,16 @@ MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 MAX_WAITING_LINES: Final = 20_000
 """The same in lines: each holds on to what it is made of."""
 
+_GATHER_S: Final = 0.05
+"""How long lines gather before they are written: a thread that wakes for each would take the loop's time."""
+
+_GATHER_BYTES: Final = 1024 * 1024
+"""So much is written at once without waiting."""
+
 _CUT_ROOM: Final = 1024
 """Bytes of a file that are kept for the line that says why it is cut."""
+
+T = TypeVar("T")
 
 FILE_LIMIT: Final = "the file's size limit is reached"
 TOO_SLOW: Final = "the disk took longer than the run"
@@ -36,6 +44,7 @@ class RecordingFile:
     stem: str
     name: str | None = None
     size: int = 0
+    unwritten: bytearray = field(default_factory=bytearray)
     closed: bool = False
     """Its owner hands over no more lines."""
     done: bool = False
@@ -112,29 +121,45 @@ class Writer:
 
     def _push(self, line: _Line) -> None:
         with self._news:
-            if self._waiting.closing:
+            # Without room for a cut either, a file is left as if its process had died.
+            if self._waiting.closing or len(self._waiting.lines) >= 2 * self._max_waiting_lines:
                 return
             self._waiting.lines.append(line)
             self._waiting.size += line.size
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="recordings", daemon=True)
                 self._thread.start()
-            self._news.notify()
+            if len(self._waiting.lines) == 1 or self._waiting.size >= _GATHER_BYTES:
+                self._news.notify()
 
     def _work(self) -> None:
-        while True:
+        while lines := self._gathered():
+            unwritten: dict[int, RecordingFile] = {}
+            for line in lines:
+                self._guarded(line.file, self._take, line)
+                unwritten[id(line.file)] = line.file
+            for file in unwritten.values():
+                self._guarded(file, self._flush, file)
             with self._news:
-                while not self._waiting.lines:
-                    if self._waiting.closing:
-                        return
-                    self._news.wait()
-                line = self._waiting.lines.popleft()
-            try:
-                self._take(line)
-            except Exception as error:  # noqa: BLE001  (whatever is wrong with a recording is no run's matter)
-                self._lose(line.file, error)
-            with self._news:
-                self._waiting.size -= line.size
+                self._waiting.size -= sum(line.size for line in lines)
+
+    def _gathered(self) -> Sequence[_Line]:
+        """The next lines, as soon as it is worth it; none when the writer is closed and empty."""
+        waiting = self._waiting
+        with self._news:
+            while not waiting.lines and not waiting.closing:
+                self._news.wait()
+            if not waiting.closing and waiting.size < _GATHER_BYTES:
+                self._news.wait(_GATHER_S)
+            lines = tuple(waiting.lines)
+            waiting.lines.clear()
+            return lines
+
+    def _guarded(self, file: RecordingFile, work: Callable[[T], None], of: T) -> None:
+        try:
+            work(of)
+        except Exception as error:  # noqa: BLE001  (whatever is wrong with a recording is no run's matter)
+            self._lose(file, error)
 
     def _take(self, line: _Line) -> None:
         file = line.file
@@ -147,26 +172,35 @@ class Writer:
         if file.size + len(data) > self._max_file_bytes - _CUT_ROOM:
             self._end(file, FILE_LIMIT)
             return
-        self._write(file, data)
+        self._add(file, data)
         if line.last:
             self._finish(file)
 
     def _end(self, file: RecordingFile, reason: str) -> None:
         """Cuts a file. One that has not even begun is not made."""
-        if file.name is None:
+        if not file.size:
             file.done = True
             return
-        self._write(file, dumps_bytes({"type": "cut", "reason": reason}) + b"\n")
+        self._add(file, dumps_bytes({"type": "cut", "reason": reason}) + b"\n")
         self._finish(file)
 
-    def _write(self, file: RecordingFile, data: bytes) -> None:
+    def _add(self, file: RecordingFile, data: bytes) -> None:
+        file.size += len(data)
+        file.unwritten += data
+        if len(file.unwritten) >= _GATHER_BYTES:
+            self._flush(file)
+
+    def _flush(self, file: RecordingFile) -> None:
+        if not file.unwritten:
+            return
+        data, file.unwritten = bytes(file.unwritten), bytearray()
         if file.name is None:
             file.name = self._folder.create(file.stem, data)
         else:
             self._folder.append(file.name, data)
-        file.size += len(data)
 
     def _finish(self, file: RecordingFile) -> None:
+        self._flush(file)
         assert file.name is not None
         file.done = True
         file.name = self._folder.finish(file.name)
@@ -175,6 +209,7 @@ class Writer:
     def _lose(self, file: RecordingFile, error: Exception) -> None:
         """Gives a recording up and frees its room. Said once until one succeeds again."""
         file.done = True
+        file.unwritten = bytearray()
         if file.name is not None:
             self._folder.discard(file.name)
         if not self._warned:

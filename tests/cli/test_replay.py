@@ -71,10 +71,11 @@ def test_a_recording_of_this_build_is_the_same_effect_by_effect(recording, capsy
     assert code == 0
     lines = text.splitlines()
     assert "agent clerk, turn t1, segment 0, recorded by whippletree 9.9.9" in lines[0]
-    assert [line.split() for line in lines[1:5]] == [
+    assert [line.split()[:4] for line in lines[1:5]] == [
         [str(number), "same", effect_id.split(":")[2], effect_id]
         for number, effect_id in enumerate(EFFECTS, 1)
     ]
+    assert lines[2].endswith(f"{FIRST_TOOL}  note")
     assert lines[5] == 'same: 4 effects and the end (completed, output "Noted.")'
 
 

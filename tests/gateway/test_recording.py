@@ -396,21 +396,25 @@ WHOLE_RUN = ["effect.intent", "effect.outcome", "effect.intent", "effect.outcome
 
 
 class FullDisk(RecordingFolder):
-    """Fails as a disk does."""
+    """Writes half of what it is given once it is full, as a disk does."""
 
-    def __init__(self, path: Path, after: int = 0) -> None:
+    def __init__(self, path: Path, after: int) -> None:
         super().__init__(path, max_bytes=1 << 20)
         self.left = after
 
-    def append(self, name: str, data: bytes) -> None:
+    def _write(self, descriptor: int, name: str, data: bytes) -> None:
         self.left -= 1
-        if self.left < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(name))
-        super().append(name, data)
+        if self.left >= 0:
+            super()._write(descriptor, name, data)
+            return
+        super()._write(descriptor, name, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(name))
 
 
-def test_a_full_disk_costs_the_recording_one_warning_and_nothing_of_the_run(tmp_path):
-    folder = FullDisk(tmp_path, after=3)
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_a_full_disk_costs_the_recording_one_warning_and_nothing_of_the_run(tmp_path, monkeypatch, after):
+    monkeypatch.setattr("gateway.recording.writer._GATHER_BYTES", 1)
+    folder = FullDisk(tmp_path, after)
     folder.prepare()
     recorder = Recorder(folder, max_file_bytes=1 << 20, made="x")
     with logs() as captured:
@@ -491,6 +495,20 @@ def test_what_waits_for_the_disk_is_bounded_in_bytes(tmp_path):
     folder.let.set()
     assert writer.close(CLOSE_BOUND_S)
     assert [path.name for path in tmp_path.iterdir()] == ["20260729T101112131Z-a.jsonl"]
+
+
+def test_a_disk_that_hangs_holds_on_to_a_bounded_number_of_lines(tmp_path):
+    folder = SlowDisk(tmp_path)
+    folder.prepare()
+    writer = Writer(folder, max_file_bytes=1 << 20, max_waiting_lines=3)
+    files = [RecordingFile(f"20260729T101112131Z-{number}") for number in range(20)]
+    writer.put(files[0], lambda: b"{}", 1 << 30)
+    for file in files:
+        writer.put(file, lambda: b"{}", 1)
+    assert all(file.closed for file in files[3:])
+    assert len(writer._waiting.lines) <= 6
+    folder.let.set()
+    assert writer.close(CLOSE_BOUND_S)
 
 
 def test_what_can_not_be_written_down_ends_the_recording_and_not_the_run(tmp_path):
