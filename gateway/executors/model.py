@@ -116,7 +116,7 @@ class GrpcModelExecutor:
 
     async def _cancel_lost(
         self,
-        request: model_executor_pb2.ModelCallRequest,
+        request: WrittenCall,
         run: RunContext,
         abort: Abort,
         tried: list[Replica],
