@@ -1,4 +1,6 @@
-from gateway.tokens import RunTokens
+import pytest
+
+from gateway.tokens import MAX_SESSIONS, RunTokens
 
 
 def test_the_latest_token_of_a_session_counts():
@@ -11,6 +13,7 @@ def test_the_latest_token_of_a_session_counts():
     assert tokens.current("s3") is None
 
 
+@pytest.mark.spec("model-executor:15.21")
 def test_a_grant_without_a_token_changes_nothing():
     tokens = RunTokens()
     tokens.grant("s1", 1, "one", None)
@@ -35,6 +38,20 @@ def test_the_least_recently_granted_session_goes_first():
     tokens.grant("s3", 1, "three", None)
     assert [tokens.current(session) for session in ("s1", "s2", "s3")] == ["one again", None, "three"]
     assert len(tokens) == 2
+
+
+@pytest.mark.spec("model-executor:15.21")
+def test_ten_thousand_sessions_are_kept_and_a_new_grant_saves_an_old_one():
+    tokens = RunTokens()
+    for number in range(MAX_SESSIONS // 2):
+        tokens.grant(f"s{number}", 1, "t", None)
+    tokens.grant("s0", 1, "again", None)
+    for number in range(MAX_SESSIONS // 2, MAX_SESSIONS + 1):
+        tokens.grant(f"s{number}", 1, "t", None)
+    assert len(tokens) == MAX_SESSIONS == 10_000
+    assert tokens.current("s0") == "again"
+    assert tokens.current("s1") is None
+    assert tokens.current("s2") == "t"
 
 
 def test_tokens_are_not_shown():

@@ -89,13 +89,15 @@ async def test_unicode_numbers_and_key_order_survive_the_way_there_and_back(harn
     assert list(outcome["output"].items()) == [("1", "\ud800"), ("2", None), ("b", 1)]
 
 
-@pytest.mark.spec("mcp-pool:11.19")
+@pytest.mark.spec("mcp-pool:11.19", "operations:13.12")
 async def test_servers_see_the_allowed_environment_only(tmp_path):
     environ = {
         "PATH": "/usr/bin:/bin",
         "LC_ALL": "C.UTF-8",
         "NYLORUN_GRPC_TOKEN": "secret",
         "AWS_SECRET_ACCESS_KEY": "secret",
+        "NODE_OPTIONS": "secret",
+        "lc_all": "secret",
     }
     async with running(tmp_path, environ=environ) as harness:
         seen = (await harness.call(stdio("plain"), "environment"))["output"]
