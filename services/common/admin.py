@@ -69,8 +69,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         book = self._service.work if isinstance(self._service, HasWork) else None
         return admin_pb2.StatsReply(
             in_flight=self._service.in_flight(),
-            counts=book.counts if book else {},
-            latencies=book.latencies() if book else [],
+            counts=book.counts if book is not None else {},
+            latencies=book.latencies() if book is not None else [],
             draining=self._drainer.draining,
         )
 

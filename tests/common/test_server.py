@@ -263,6 +263,17 @@ async def test_stats_count_work_and_never_show_content():
         running.end()
 
 
+async def test_stats_show_their_counts_while_nothing_runs():
+    service = Echo()
+    async with served(service) as port:
+        service.work.begin("model", "s", "done").end("completed")
+        reply = await admin_pb2_grpc.AdminStub(port.channel).Stats(
+            admin_pb2.StatsRequest(), metadata=port.metadata
+        )
+        assert dict(reply.counts) == {"model.completed": 1}
+        assert len(reply.latencies) == 1
+
+
 async def test_admin_asks_for_the_bearer():
     async with served(Echo()) as port:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
