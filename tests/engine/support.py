@@ -23,6 +23,7 @@ from gateway.engine.contract import (
     Uncertain,
     YieldAfter,
 )
+from gateway.engine.definitions import DefinitionCache
 from gateway.engine.factory import make_engine
 from protocol import jsjson
 from protocol.canonical import manifest_hash
@@ -136,6 +137,7 @@ class Player:
         outcomes: list[RecordedOutcome] | None = None,
         yield_after: YieldAfter | None = None,
         transcript: list[Entry] | None = None,
+        definitions: DefinitionCache | None = None,
     ) -> None:
         self.observed: list[tuple[EffectRequest, bool]] = []
         state = checkpoint_.get("state")
@@ -155,6 +157,7 @@ class Player:
                 yield_after=yield_after,
                 observe=lambda effect, known: self.observed.append((effect, known)),
             ),
+            definitions,
         )
         self.in_flight: dict[str, EffectRequest] = {}
         self.asked: dict[str, EffectRequest] = {}

@@ -1,239 +1,130 @@
-"""What holds for any script of answers: order of arrival, replay, suspension and edits change nothing."""
+"""What holds for any agent and any script of answers.
+
+The order of arrival, replay from any prefix of the journal, suspension at every boundary and the fast way
+of writing change nothing; ids are used once; patches apply in plan order; edits fold; every state that comes
+out can be gone on from; an abort at any point ends the segment.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import zlib
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.engine.contract import Completed, EffectRequest, RecordedOutcome, YieldAfter
+from gateway.engine.contract import AbortedEffect, Completed, EffectRequest, Uncertain
 from protocol import jsjson
 from protocol.canonical import request_hash
-from protocol.transcript import Entry, fold, updates
-from tests.engine.support import Player, agent, checkpoint, json_of, tool
+from tests.engine.scripts import SCRIPTS, Script
+from tests.engine.support import CANCEL, Player, checkpoint
+from tests.engine.turns import Turn, Way, check_end, play_turn
 from tests.vectors.segment_host import whole_effect
 
-NUMBERED = {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}, "required": []}
-MANIFEST = agent(
-    tool("free"),
-    tool("numbered") | {"inputSchema": NUMBERED},
-    tool("checked", outputSchema={"type": "object", "properties": {"a": {"type": "string"}}}),
-)
-MODEL_FAILURE = {"kind": "failed", "code": "overloaded", "message": "m", "retryable": True}
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-BAG = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), max_size=2)
+def examples(count: int) -> settings:
+    """So many examples, however busy the machine is."""
+    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def outcomes() -> st.SearchStrategy[dict[str, Any]]:
-    asking = st.sampled_from(["approval", "response"]).map(
-        lambda kind: {
-            "kind": "interaction-required",
-            "interaction": {"kind": kind, "prompt": "?"},
-            "token": 1,
-        }
-    )
-    value = st.one_of(
-        JSON,
-        JSON.map(lambda output: {"kind": "completed", "output": output}),
-        st.just({"kind": "failed", "code": "a.b", "message": "m"}),
-        st.just({"kind": "denied", "reason": "r"}),
-        st.just({"kind": "failed"}),
-        asking,
-        asking,
-    )
-    return st.builds(
-        lambda value, patch: {"value": value} if patch is None else {"value": value, "statePatch": patch},
-        value,
-        st.none() | BAG,
-    )
-
-
-def steps() -> st.SearchStrategy[Any]:
-    call = st.builds(
-        lambda name, id_, args: {"type": "tool-call", "id": id_, "name": name, "args": args},
-        st.sampled_from(["free", "free", "numbered", "checked", "gone", ""]),
-        st.sampled_from(["x", "y", "z", "w", ""]),
-        st.one_of(
-            st.dictionaries(st.text(max_size=3), JSON, max_size=3),
-            st.fixed_dictionaries({"n": st.integers(0, 9)}),
-        ),
-    )
-    block = st.one_of(
-        st.text(max_size=5).map(lambda text: {"type": "text", "text": text}),
-        st.sampled_from(["turn", "always"]).map(
-            lambda replay: {"type": "reasoning", "text": "r", "providerMetadata": {"replay": replay}}
-        ),
-    )
-    return st.tuples(st.lists(block, max_size=2), st.lists(call, min_size=1, max_size=3)).map(
-        lambda parts: {"output": [*parts[0], *parts[1]]}
-    )
-
-
-@dataclass(frozen=True)
-class Script:
-    """Answers by number of the model call and, for tools, in the order in which calls are first made."""
-
-    answers: list[Any]
-    outcomes: list[Any]
-    limit: int | None
-
-    def answer(self, effect: EffectRequest, models: int) -> dict[str, Any]:
-        """The outcome of an effect: a pure function of it."""
-        if effect.kind == "model":
-            return {"value": self.answers[models] if models < len(self.answers) else "done"}
-        context: Any = effect.document["context"]
-        if "resume" in context:
-            return {"value": {"kind": "completed", "output": context["resume"]}}
-        number = int(effect.effect_id.rsplit("_", 1)[1])
-        return dict(self.outcomes[number % len(self.outcomes)])
-
-
-SCRIPTS = st.builds(
-    Script,
-    st.builds(
-        lambda middle, end: middle + end,
-        st.lists(steps(), min_size=1, max_size=5),
-        st.sampled_from([[], [], [], ["words"], [MODEL_FAILURE], [5]]),
-    ),
-    st.lists(outcomes(), min_size=1, max_size=5),
-    st.none() | st.integers(1, 2),
-)
-
-
-@dataclass
-class Session:
-    """A turn with all its segments."""
-
-    asked: list[tuple[str, str]] = field(default_factory=list)
-    ends: list[tuple[str, Any, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a turn is played. `journal`: every segment stops after so many answers, with all other effects
-    pending, and is run again from what is recorded."""
-
-    order: int = 0
-    journal: int | None = None
-    plain: bool = False
-
-
-PLAINLY = Way()
-
-
-def play_turn(script: Script, way: Way = PLAINLY) -> Session:
-    """Plays one turn to its end."""
-    session = Session()
-    state: Any = None
-    entries: list[Entry] = []
-    input_: Any = "go"
-    for segment in range(12):
-        given = checkpoint(MANIFEST, input_, segment=segment)
-        if state is not None:
-            given["state"] = state
-        player = play_segment(script, way, given, entries)
-        session.asked += sorted((effect.effect_id, effect.request_hash) for effect, _ in player.observed)
-        result = player.result
-        check_edits(player)
-        session.ends.append((result.status, player.state, json_of([str(result.output), str(result.error)])))
-        if result.status == "paused":
-            input_ = reply(json_of(result.pending)[0])
-        elif result.status == "yielded":
-            input_ = {"kind": "continue"}
-        else:
-            return session
-        state, entries = player.state, list(result.transcript or ())
-    return session
-
-
-def reply(pending: Any) -> Any:
-    interaction = pending["interaction"]
-    if interaction["kind"] == "approval":
-        return {"kind": "approve", "interactionId": interaction["id"], "approved": True}
-    return {"kind": "respond", "interactionId": interaction["id"], "value": {"b": 1, "a": 2}}
-
-
-def play_segment(script: Script, way: Way, given_: Any, entries: list[Entry]) -> Player:
-    """Plays one segment to an end that isn't waiting."""
-    recorded: list[RecordedOutcome] = []
-    before = sum(1 for entry in entries if entry.text.startswith('{"kind":"candidate"'))
-    left = way.journal
-    while True:
-        player = Player(
-            MANIFEST,
-            given_,
-            outcomes=recorded,
-            transcript=[Entry(entry.text) for entry in entries] if way.journal else entries,
-            yield_after=YieldAfter(steps=script.limit),
-        ).start()
-        while player.in_flight:
-            effect_id = sorted(player.in_flight)[way.order % len(player.in_flight)]
-            if left == 0:
-                player.pending(effect_id)
-                continue
-            effect = player.in_flight[effect_id]
-            models = before + sum(1 for seen, _ in player.observed if seen.kind == "model") - 1
-            parsed = jsjson.parse(jsjson.dumps(script.answer(effect, models)))
-            outcome: Any = parsed.value
-            player.answer(effect_id, Completed(outcome, way.plain and parsed.plain))
-            recorded.append(RecordedOutcome(effect_id, effect.request_hash, outcome))
-            left = None if left is None else left - 1
-        if player.result.status != "waiting":
-            return player
-        left = way.journal
-
-
-def check_edits(player: Player) -> None:
-    """The reported edits lead from the starting transcript to the state's."""
-    after = list(player.result.transcript or ())
-    folded = list(player.transcript)
-    for edit in updates(player.transcript, after, 200):
-        folded = fold(folded, edit)
-    assert folded == after
-    assert all(entry.text == Entry.from_value(entry.value()).text for entry in after)
-
-
-@settings(max_examples=150, deadline=None)
+@examples(450)
 @given(SCRIPTS, st.integers(0, 5))
 def test_the_order_of_arrival_changes_nothing(script: Script, order: int) -> None:
-    assert play_turn(script, Way(order=order)) == play_turn(script)
+    turn = play_turn(script, Way(order=order), check=check_end)
+    assert turn == play_turn(script)
 
 
-@settings(max_examples=150, deadline=None)
-@given(SCRIPTS, st.integers(1, 3))
-def test_suspending_and_replaying_at_any_boundary_changes_nothing(script: Script, journal: int) -> None:
-    assert play_turn(script, Way(journal=journal)) == play_turn(script)
+@examples(350)
+@given(SCRIPTS, st.sampled_from([1, 2, 3, 5, 8]), st.integers(0, 2))
+def test_suspending_and_resuming_at_every_boundary_changes_nothing(
+    script: Script, journal: int, order: int
+) -> None:
+    assert play_turn(script, Way(order=order, journal=journal)) == play_turn(script)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(450)
+@given(SCRIPTS, st.integers(0, 12), st.integers(0, 3))
+def test_replaying_any_prefix_of_the_journal_changes_nothing(script: Script, prefix: int, order: int) -> None:
+    assert play_turn(script, Way(order=order, prefix=prefix)) == play_turn(script)
+
+
+@examples(200)
 @given(SCRIPTS)
 def test_writing_the_fast_way_changes_nothing(script: Script) -> None:
     assert play_turn(script, Way(plain=True)) == play_turn(script)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(300)
 @given(SCRIPTS)
-def test_ids_are_used_once_in_a_turn(script: Script) -> None:
-    session = play_turn(script)
-    effect_ids = [effect_id for effect_id, _ in session.asked]
+def test_ids_are_used_once_hashes_are_of_whole_effects_and_patches_apply_in_order(script: Script) -> None:
+    turn = play_turn(script)
+    effect_ids = [effect.effect_id for effect in turn.effects]
     assert len(set(effect_ids)) == len(effect_ids)
-    state = session.ends[-1][1]
-    for entry in state["transcript"]:
+    for entry in turn.state["transcript"]:
         if entry["kind"] == "tool-results":
             call_ids = [result["callId"] for result in entry["results"]]
             assert len(set(call_ids)) == len(call_ids)
+    for effect in turn.effects:
+        document = whole_effect(effect)
+        assert request_hash(document) == effect.request_hash
+    if "configuration.invalid" not in str(turn.ends[-1][2]):
+        assert turn.state["state"] == remembered(script, turn)
 
 
-@settings(max_examples=100, deadline=None)
-@given(SCRIPTS)
-def test_the_hash_is_that_of_the_whole_effect(script: Script) -> None:
-    player = play_segment(script, PLAINLY, checkpoint(MANIFEST, "go"), [])
-    for effect, _ in player.observed:
-        assert request_hash(whole_effect(effect)) == effect.request_hash
+def remembered(script: Script, turn: Turn) -> dict[str, Any]:
+    """The session memory, by what the root's effects were answered in the order they were asked for."""
+    bag: dict[str, Any] = {}
+    for effect in turn.effects:
+        if "agent" in effect.document:
+            continue
+        if effect.kind == "tool":
+            bag |= script.answer(effect).get("statePatch", {})
+        elif is_before_hook(effect):
+            for result in script.hook_results(effect).values():
+                bag |= (result or {}).get("state", {})
+    loaded: Any = jsjson.loads(jsjson.dumps(bag))
+    return dict(loaded)
+
+
+def is_before_hook(effect: EffectRequest) -> bool:
+    hook: Any = effect.document.get("hook")
+    return effect.kind == "hook" and hook["at"] == "before"
+
+
+@examples(250)
+@given(SCRIPTS, st.integers(0, 12), st.integers(0, 3))
+def test_an_abort_at_any_point_ends_the_segment(script: Script, after: int, luck: int) -> None:
+    player = Player(script.manifest, checkpoint(script.manifest)).start()
+    while player.in_flight and after:
+        answer_one(player, script)
+        after -= 1
+    if player.ended is not None:
+        return
+    asked = set(player.asked)
+    player.engine.abort(CANCEL)
+    uncertain = False
+    while player.in_flight:
+        effect_id = min(player.in_flight)
+        chance = (zlib.crc32(effect_id.encode()) + luck) % 4
+        if chance == 0:
+            uncertain = True
+            player.answer(effect_id, Uncertain())
+        elif chance == 1:
+            answer_one(player, script)
+        else:
+            player.answer(effect_id, AbortedEffect(CANCEL))
+    assert set(player.asked) == asked, "something was asked for after the abort"
+    if uncertain:
+        assert (player.result.status, player.result.state) == ("uncertain", None)
+        return
+    assert player.result.status in ("cancelled", "completed", "failed")
+    assert "plan" not in player.state
+    assert "turn" not in player.state
+    check_end(player)
+
+
+def answer_one(player: Player, script: Script) -> None:
+    effect = player.in_flight[min(player.in_flight)]
+    parsed = jsjson.parse(jsjson.dumps(script.answer(effect)))
+    outcome: Any = parsed.value
+    player.answer(effect.effect_id, Completed(outcome, parsed.plain))
