@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,10 @@ def run_replay(
         return _Suite().run(_files(paths))
     except (UsageError, RecordingUnreadable, NotReplayable) as error:
         say(str(error), file=sys.stderr)
+        return UNUSABLE
+    except BrokenPipeError:
+        # Whoever read has seen enough; without this Python complains once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return UNUSABLE
 
 

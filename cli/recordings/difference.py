@@ -68,6 +68,8 @@ def excerpts(before: Any, after: Any) -> tuple[str, str]:
     if isinstance(before, str) and isinstance(after, str):
         at = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
         start = max((min(len(before), len(after)) if at is None else at) - _BEFORE, 0)
+        if max(len(before), len(after)) <= _WIDTH:
+            start = 0
         return _excerpt(before, start), _excerpt(after, start)
     return shown(before), shown(after)
 

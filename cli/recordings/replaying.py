@@ -19,6 +19,7 @@ from gateway.recording.reader import (
     RecordedEnd,
     Recording,
 )
+from protocol.canonical import request_hash
 
 ENGINE_FAULT: Final = "The harness failed to run the segment"
 """What a run reports whose engine failed."""
@@ -98,7 +99,12 @@ def effect_drift(recorded: RecordedEffect, asked: Asked) -> Drift | None:
     if recorded.request_hash != asked.effect.request_hash:
         if difference is None:
             difference = Difference("requestHash", recorded.request_hash, asked.effect.request_hash)
-            return Drift("the same request has another hash", asked.effect_id, difference)
+            sentence = "the same request has another hash"
+            if request_hash(recorded.document) != recorded.request_hash:
+                sentence += (
+                    "; the recorded one does not fit: the recording was changed, or hashed by other rules"
+                )
+            return Drift(sentence, asked.effect_id, difference)
         return Drift("another request", asked.effect_id, _telling(recorded.document, document, difference))
     if difference is not None:
         sentence = "another request, although the recorded hash fits it: the recording was changed"

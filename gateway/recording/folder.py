@@ -75,7 +75,10 @@ class RecordingFolder:
             self._scan()
         self._make_room(len(first), files=1)
         for number in range(1, _MAX_TRIES + 1):
-            name = f"{stem}{'' if number == 1 else f'-{number}'}{PARTIAL_SUFFIX}"
+            numbered = stem if number == 1 else f"{stem}-{number}"
+            name = numbered + PARTIAL_SUFFIX
+            if os.path.lexists(self._path / (numbered + SUFFIX)):
+                continue
             with contextlib.suppress(FileExistsError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 descriptor = os.open(self._path / name, flags, 0o600)

@@ -621,10 +621,14 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path):
     folder.prepare()
     one, two = (folder.create("20260101T000000000Z-c", b"1") for _ in range(2))
     assert (one, two) == ("20260101T000000000Z-c.jsonl.part", "20260101T000000000Z-c-2.jsonl.part")
-    assert [folder.finish(name) for name in (one, two)] == [
-        "20260101T000000000Z-c.jsonl",
+    folder.finish(one)
+    three = folder.create("20260101T000000000Z-c", b"1")
+    assert three == "20260101T000000000Z-c-3.jsonl.part"
+    assert [folder.finish(name) for name in (two, three)] == [
         "20260101T000000000Z-c-2.jsonl",
+        "20260101T000000000Z-c-3.jsonl",
     ]
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_link_in_the_place_of_a_recording_is_not_followed(tmp_path):
