@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,16 @@ from cli.timeline import timeline
 
 AGENT: Final = "demo"
 TURN_BOUND_S: Final = 60.0
+OWN_SETTINGS: Final = frozenset(
+    {
+        "WHIPPLETREE_MODEL_ROUTE",
+        "WHIPPLETREE_MODEL_SCRIPT",
+        "WHIPPLETREE_CORE_FIXTURE_MODEL",
+        "WHIPPLETREE_CORE_TOKEN",
+        "WHIPPLETREE_CORE_TOKEN_FILE",
+    }
+)
+"""What the demo decides itself, whatever stands in the environment for `up`: its turn has its own answers."""
 KEPT_LINES: Final = 200
 
 
@@ -38,13 +49,18 @@ def run_demo(*, stay: bool) -> int:
             plan = StackPlan(
                 state=state,
                 ports=free_ports(),
-                environ={**os.environ, "WHIPPLETREE_CORE_DB": str(state.database)},
+                environ=demo_environment(os.environ) | {"WHIPPLETREE_CORE_DB": str(state.database)},
                 model_script=write_default_script(state.path),
             )
             return asyncio.run(_demo(plan, stay))
         except (DemoFailed, CoreError, StartFailed, StateError) as error:
             print(f"The demo failed: {error}", file=sys.stderr)
             return 1
+
+
+def demo_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what would make the demo another one."""
+    return {name: value for name, value in environ.items() if name not in OWN_SETTINGS}
 
 
 async def _demo(plan: StackPlan, stay: bool) -> int:

@@ -18,6 +18,15 @@ ORDER = (CORE, MODEL, MCP, SANDBOX, GATEWAY)
 """Start order; they stop in the reverse order, so the gateway gives its runs back first."""
 
 
+MCP_SETTINGS = (
+    "WHIPPLETREE_MCP_REQUEST_MS",
+    "WHIPPLETREE_MCP_SERVER_MS",
+    "WHIPPLETREE_MCP_IDLE_MS",
+    "WHIPPLETREE_MCP_SWEEP_MS",
+    "WHIPPLETREE_MCP_OPENING",
+    "WHIPPLETREE_MCP_STOP_MS",
+)
+SANDBOX_SETTINGS = ("WHIPPLETREE_SANDBOX_DRIVER", "WHIPPLETREE_SANDBOX_UID")
 RECORD_SETTINGS = ("WHIPPLETREE_RECORD_DIR", "WHIPPLETREE_RECORD_FILE_BYTES", "WHIPPLETREE_RECORD_DIR_BYTES")
 
 
@@ -83,6 +92,7 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             "WHIPPLETREE_STATE_DIR": str(state.path),
             "WHIPPLETREE_FLEET_URLS": plan.health_url(),
             "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
+            **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL"),
         }
     if name == GATEWAY:
         return {
@@ -106,18 +116,17 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
     if name == MODEL:
         return common | _model_settings(plan)
     common["NYLORUN_HARNESS_ROOT"] = str(state.root)
-    if name == SANDBOX:
-        common |= _taken_over(plan.environ, "WHIPPLETREE_SANDBOX_DRIVER")
-    return common
+    return common | _taken_over(plan.environ, *(SANDBOX_SETTINGS if name == SANDBOX else MCP_SETTINGS))
 
 
 def _model_settings(plan: StackPlan) -> dict[str, str]:
     given = _taken_over(
         plan.environ, "WHIPPLETREE_MODEL_ROUTE", "WHIPPLETREE_MODEL_SCRIPT", "WHIPPLETREE_MODEL_CONFIG"
     )
-    if plan.model_script is not None and "WHIPPLETREE_MODEL_ROUTE" not in given:
-        return {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": str(plan.model_script)}
-    return given
+    if plan.model_script is None or "WHIPPLETREE_MODEL_ROUTE" in given:
+        return given
+    ours = {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": str(plan.model_script)}
+    return ours | given
 
 
 def _taken_over(environ: Mapping[str, str], *names: str) -> dict[str, str]:

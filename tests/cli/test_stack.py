@@ -1,0 +1,54 @@
+"""What the processes of `up` and `demo` are started with."""
+
+from cli.demo import demo_environment
+from cli.ports import Ports
+from cli.stack import MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
+from cli.state import StateFolder
+
+
+def environments(folder, **environ):
+    plan = StackPlan(StateFolder(folder), Ports(), environ, model_script=folder / "own.json")
+    return {spec.name: spec.environ for spec in process_specs(plan)}
+
+
+def test_without_a_route_the_answers_are_those_of_the_state_folder(tmp_path):
+    model = environments(tmp_path)[MODEL]
+    assert model["WHIPPLETREE_MODEL_ROUTE"] == "scripted"
+    assert model["WHIPPLETREE_MODEL_SCRIPT"] == str(tmp_path / "own.json")
+
+
+def test_a_script_of_ones_own_needs_no_route(tmp_path):
+    model = environments(tmp_path, WHIPPLETREE_MODEL_SCRIPT="/mine.json")[MODEL]
+    assert (model["WHIPPLETREE_MODEL_ROUTE"], model["WHIPPLETREE_MODEL_SCRIPT"]) == ("scripted", "/mine.json")
+
+
+def test_a_route_of_ones_own_is_taken_as_it_is(tmp_path):
+    model = environments(tmp_path, WHIPPLETREE_MODEL_ROUTE="gate")[MODEL]
+    assert model["WHIPPLETREE_MODEL_ROUTE"] == "gate"
+    assert "WHIPPLETREE_MODEL_SCRIPT" not in model
+
+
+def test_settings_reach_the_process_that_reads_them_and_nothing_else_does(tmp_path):
+    found = environments(
+        tmp_path,
+        NYLORUN_LOG_LEVEL="debug",
+        WHIPPLETREE_MCP_IDLE_MS="5",
+        WHIPPLETREE_SANDBOX_UID="7",
+        API_KEY="secret",
+    )
+    assert [found[name]["NYLORUN_LOG_LEVEL"] for name in ORDER] == ["debug"] * len(ORDER)
+    assert {name for name in ORDER if "WHIPPLETREE_MCP_IDLE_MS" in found[name]} == {MCP}
+    assert {name for name in ORDER if "WHIPPLETREE_SANDBOX_UID" in found[name]} == {SANDBOX}
+    assert not any("API_KEY" in found[name] for name in ORDER)
+
+
+def test_the_demo_has_its_own_answers_and_no_token():
+    kept = demo_environment(
+        {
+            "WHIPPLETREE_MODEL_ROUTE": "gate",
+            "WHIPPLETREE_MODEL_SCRIPT": "/mine.json",
+            "WHIPPLETREE_CORE_TOKEN": "secret",
+            "WHIPPLETREE_SANDBOX_DRIVER": "emulated",
+        }
+    )
+    assert kept == {"WHIPPLETREE_SANDBOX_DRIVER": "emulated"}
