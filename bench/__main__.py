@@ -15,7 +15,15 @@ from bench.throughput_client import TurnFailed
 from cli.core_client import CoreError
 from cli.supervisor import StartFailed
 
-NAMES = ("effect_overhead", "run_throughput", "long_session", "held_runs", "replay")
+NAMES = (
+    "effect_overhead",
+    "run_throughput",
+    "long_session",
+    "held_runs",
+    "replay",
+    "engine_segment",
+    "engine_growth",
+)
 
 
 def main(argv: list[str]) -> int:
