@@ -105,7 +105,7 @@ PROCESSES: dict[str, tuple[ModuleType, Mapping[str, str]]] = {
             **_SERVICE,
         },
     ),
-    "model-executor": (services.model_executor.settings, _SERVICE),
+    "model-executor": (services.model_executor.settings, {**_SERVICE, "NYLORUN_GATES_URL": "http://g:1"}),
     "mcp-pool": (services.mcp_pool.settings, _SERVICE),
     "sandbox-manager": (services.sandbox_manager.settings, _SERVICE),
     "dev-core": (services.dev_core.settings, {"NYLORUN_HARNESS_TOKEN": TOKEN}),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
+
+import pytest
 
 from services.mcp_pool.launch import HarnessRoot, base_environment
 from services.sandbox_manager.bwrap.flags import ENVIRONMENT
 from services.sandbox_manager.emulated.commands import known_commands
+from services.sandbox_manager.emulated.filesystem import EntryFileSystem
+from services.sandbox_manager.emulated.shell import run_command
 from tests.docs.pages import DOCS, Page, code_of
 
 PAGE = Page(DOCS / "security.md")
@@ -36,3 +42,34 @@ def test_the_variables_of_children_are_those_of_the_code() -> None:
     named = set(code_of(ROWS["MCP server"].cells[1]))
     assert {name.replace("LC_ALL", "LC_*") for name in given} <= named
     assert re.search(r"end of stdin, 2 s, SIGTERM, 2 s, SIGKILL", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("printf 'x y\\n' | awk '{n[$1]++} END {for (k in n) print k, n[k]}'", "$1 1\n"),
+        ("seq 3 | xargs -I{} echo n{}", "n{} 1 2 3\n"),
+        ("seq 2 | xargs -I {} echo n{}", "n1\nn2\n"),
+        ("echo x > /dev/stderr", "x\n"),
+        ("printf '\\xff' | wc -c", "2\n"),
+        ("trap 'echo bye' EXIT; echo hi", "hi\n"),
+        ("cat <(echo hi)", "hi\n"),
+        ("while read l; do echo $l; done < <(echo hi)", ""),
+        ("head -c 3 /dev/zero | wc -c", "0\n"),
+        ("env -i A=1 env | grep -c A=1", "0\n"),
+        ("yes | head -1", ""),
+    ],
+)
+async def test_what_the_page_says_of_the_shell_is_so(tmp_path: Path, command: str, printed: str) -> None:
+    """When one of these is put right, the row of the page can go."""
+    printed_now: list[str] = []
+    folder = tmp_path / "entry"
+    for name in ("workspace", "tmp"):
+        (folder / name).mkdir(parents=True)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        files = EntryFileSystem(descriptor)
+        await run_command(command, files, known_commands(), lambda out, _: printed_now.append(out))
+    finally:
+        os.close(descriptor)
+    assert "".join(printed_now) == printed
