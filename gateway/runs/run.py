@@ -166,8 +166,11 @@ class Run:
             "nylorun.run.id": self.run_id,
             "nylorun.turn.id": self.turn_id,
         }
+        telemetry = self._host.telemetry
+        # The id that logs have from the start is nobody's span: as a parent it would say "not sampled".
+        above = None if telemetry.enabled else trace_context.get()
         try:
-            with self._host.telemetry.span("harness.run", attributes, trace_context.get()) as parent:
+            with telemetry.span("harness.run", attributes, above) as parent:
                 trace_context.set(parent)
                 await self._carry_through()
         except Exception as error:  # noqa: BLE001  (a fault of ours in one run never ends the others)
