@@ -27,6 +27,14 @@ MCP_SETTINGS = (
     "WHIPPLETREE_MCP_STOP_MS",
 )
 SANDBOX_SETTINGS = ("WHIPPLETREE_SANDBOX_DRIVER", "WHIPPLETREE_SANDBOX_UID")
+MODEL_SETTINGS = (
+    "WHIPPLETREE_MODEL_ROUTE",
+    "WHIPPLETREE_MODEL_SCRIPT",
+    "WHIPPLETREE_MODEL_CONFIG",
+    "WHIPPLETREE_GATE_SILENCE_MS",
+    "WHIPPLETREE_GATE_REJOIN_ATTEMPTS",
+    "WHIPPLETREE_GATE_RENEW_TOKEN",
+)
 RECORD_SETTINGS = ("WHIPPLETREE_RECORD_DIR", "WHIPPLETREE_RECORD_FILE_BYTES", "WHIPPLETREE_RECORD_DIR_BYTES")
 
 
@@ -120,9 +128,8 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
 
 
 def _model_settings(plan: StackPlan) -> dict[str, str]:
-    given = _taken_over(
-        plan.environ, "WHIPPLETREE_MODEL_ROUTE", "WHIPPLETREE_MODEL_SCRIPT", "WHIPPLETREE_MODEL_CONFIG"
-    )
+    given = {"WHIPPLETREE_GATE_REJOIN_ATTEMPTS": "1", "WHIPPLETREE_GATE_RENEW_TOKEN": "on"}
+    given |= _taken_over(plan.environ, *MODEL_SETTINGS)
     if plan.model_script is None or "WHIPPLETREE_MODEL_ROUTE" in given:
         return given
     ours = {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": str(plan.model_script)}

@@ -72,11 +72,12 @@ async def connect(
     try:
         for replicas in sets.values():
             await replicas.open()
-        pool = GrpcMcp(sets[mcp.SERVICE], chosen)
+        models = GrpcModelExecutor(sets[model.SERVICE], chosen)
+        pool = GrpcMcp(sets[mcp.SERVICE], chosen, on_grant=models.put_grant)
         calls = SandboxCalls(sets[sandbox.SERVICE], chosen)
         yield ConnectedExecutors(
             executors=Executors(
-                model=GrpcModelExecutor(sets[model.SERVICE], chosen),
+                model=models,
                 tools=GrpcToolExecutor(pool, calls),
                 mcp=pool,
                 workspaces=GrpcWorkspaces(sets[sandbox.SERVICE], calls, chosen),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
@@ -49,8 +49,15 @@ _RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE
 class GrpcMcp:
     """A run's MCP servers and their tools. A run sticks to one replica: that is where its connections are."""
 
-    def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings) -> None:
+    def __init__(
+        self,
+        replicas: ReplicaSet,
+        timings: ExecutorTimings,
+        *,
+        on_grant: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
         self._replicas = replicas
+        self._on_grant = on_grant
         self._timings = timings
         self._homes: OrderedDict[str, tuple[str, Replica]] = OrderedDict()
 
@@ -90,7 +97,9 @@ class GrpcMcp:
         return _read_list((await self._ask(_RECONNECT, request, run, signal)).diagnostics)
 
     async def put_grant(self, session_id: str, epoch: int, token: str, expires_at: str | None) -> None:
-        """Hands a renewed token to where the session's connections live. Never fails."""
+        """Hands a renewed token to where the session's connections live, and to `on_grant`. Never fails."""
+        if self._on_grant is not None:
+            await self._on_grant(session_id, token)
         home = self._homes.get(session_id)
         if home is None:
             return

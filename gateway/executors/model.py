@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import dataclass
 from typing import Final
 
+import services.common.grpc_env  # noqa: F401  (before grpc)
+
+# isort: split
+import grpc
 from whippletree.v1 import common_pb2, model_executor_pb2
 
 from gateway.engine.contract import Abort, AbortKind, EffectRequest
-from gateway.executors.call_metadata import run_metadata
+from gateway.executors.call_metadata import plain_metadata, run_metadata
 from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunAborted, RunContext
 from gateway.executors.effects import SURROGATE_TEXT, fill_effect_ref, js_string, member
@@ -20,13 +26,26 @@ from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod, call_unary
 from gateway.executors.written_call import WrittenCall
 from protocol.jsjson import JsonError, JsonValue, Parsed, parse
+from protocol.model_errors import ErrorClass, classify_text, match_text
 from services.common.logs import get_logger
 
 FULL_NAME: Final = "whippletree.v1.ModelExecutor"
 SERVICE: Final = "model-executor"
 _CALL: Final = UnaryMethod(f"/{FULL_NAME}/Call", WrittenCall, model_executor_pb2.ModelCallReply)
+_GRANT: Final = UnaryMethod(
+    f"/{FULL_NAME}/PutGrant", model_executor_pb2.ModelGrantRequest, model_executor_pb2.ModelGrantReply
+)
 _DIRECT: Final = "direct"
+_GATE: Final = "gate"
 _RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    """Where a session's newest model call is in flight."""
+
+    tenant_id: str
+    replica: Replica
 
 
 class GrpcModelExecutor:
@@ -39,6 +58,7 @@ class GrpcModelExecutor:
     def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings) -> None:
         self._replicas = replicas
         self._timings = timings
+        self._sessions: dict[str, _Session] = {}
 
     def recovers(self) -> bool:
         """What the executors' route says; true until one has said otherwise."""
@@ -49,10 +69,12 @@ class GrpcModelExecutor:
     ) -> Parsed:
         """The outcome document. Raises RunAborted, after the route's cancel for kind `cancel`."""
         try:
-            request = self._request(effect, run)
+            request = self._request(effect, run, rejoin)
         except UnicodeEncodeError:
             return _failure("invalid_request", SURROGATE_TEXT, retryable=False)
-        signal.raise_if_set()
+        if signal.abort is not None:
+            await self._cancel_early(request, run, signal.abort)
+            raise RunAborted(signal.abort)
         resends = Resends(self._replicas, self._timings)
         while True:
             replica = self._choose(run, resends.failed)
@@ -77,6 +99,7 @@ class GrpcModelExecutor:
         signal: AbortSignal,
     ) -> Parsed:
         metadata = run_metadata(replica, run)
+        session = self._enter(replica, run)
         try:
             reply = await call_unary(
                 _CALL,
@@ -90,7 +113,7 @@ class GrpcModelExecutor:
                 within_s=replica.quick_s(),
             )
         except RunAborted as aborted:
-            if aborted.abort.kind is AbortKind.CANCEL:
+            if aborted.abort.kind is AbortKind.CANCEL and not run.fixture_model:
                 await cancel_effect(
                     self._replicas,
                     [replica],
@@ -104,6 +127,8 @@ class GrpcModelExecutor:
             if failure.meaning is Meaning.REFUSED_US:
                 replica.misconfigured(failure.text)
             raise
+        finally:
+            self._leave(run, session)
         if reply.WhichOneof("result") == "aborted":
             # Somebody else cancelled it: there is no outcome to give.
             signal.raise_if_set()
@@ -112,7 +137,9 @@ class GrpcModelExecutor:
             return parse(reply.outcome.text)
         except JsonError:
             get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
-            return _failure("transient", "The model-executor's answer is not JSON.", retryable=False)
+            text = "The model-executor's answer is not JSON."
+            found = classify_text(text)
+            return _failure(found.code, text, retryable=found.retryable)
 
     async def _cancel_lost(
         self,
@@ -122,7 +149,7 @@ class GrpcModelExecutor:
         tried: list[Replica],
     ) -> None:
         """A call that was lost may still run at any replica: all of them are told of a cancel."""
-        if abort.kind is AbortKind.CANCEL and tried:
+        if abort.kind is AbortKind.CANCEL and tried and not run.fixture_model:
             await cancel_effect(
                 self._replicas,
                 (),
@@ -132,10 +159,51 @@ class GrpcModelExecutor:
                 timings=self._timings,
             )
 
-    def _request(self, effect: EffectRequest, run: RunContext) -> WrittenCall:
+    async def _cancel_early(self, request: WrittenCall, run: RunContext, abort: Abort) -> None:
+        """A call that was never sent by this run may be an earlier run's: where one recovers, a cancel goes
+        there. The gate hears of it through any replica."""
+        if abort.kind is not AbortKind.CANCEL or run.fixture_model:
+            return
+        routes = {replica.facts.get("route") for replica in self._replicas.replicas}
+        if not routes & {_GATE, _DIRECT}:
+            return
+        idlest = self._replicas.idlest() if _GATE in routes else None
+        at = self._replicas.replicas if idlest is None else [idlest]
+        if at:
+            await cancel_effect(
+                self._replicas,
+                at,
+                request.effect,
+                kind=common_pb2.ABORT_KIND_CANCEL,
+                metadata=run_metadata(at[0], run),
+                timings=self._timings,
+            )
+
+    async def put_grant(self, session_id: str, token: str) -> None:
+        """Hands a renewed run token to the replica that has a gate call of the session. Never fails."""
+        session = self._sessions.get(session_id)
+        if session is None or self._is_direct():
+            return
+        replica = session.replica
+        request = model_executor_pb2.ModelGrantRequest(tenant_id=session.tenant_id, session_id=session_id)
+        with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+            await _GRANT.on(replica)(
+                request, metadata=plain_metadata(replica, session_id, token), timeout=self._timings.grant
+            )
+
+    def _enter(self, replica: Replica, run: RunContext) -> _Session:
+        session = self._sessions[run.session_id] = _Session(run.tenant_id, replica)
+        return session
+
+    def _leave(self, run: RunContext, session: _Session) -> None:
+        if self._sessions.get(run.session_id) is session:
+            del self._sessions[run.session_id]
+
+    def _request(self, effect: EffectRequest, run: RunContext, rejoin: bool) -> WrittenCall:
         request = model_executor_pb2.ModelCallRequest(
             invocation_id=js_string(member(effect.document.get("context"), "invocationId")),
             fixture=run.fixture_model,
+            rejoin=rejoin,
         )
         # In place: a message given to a constructor is copied.
         fill_effect_ref(request.effect, effect, run)
@@ -166,6 +234,10 @@ def _outcome_of(failure: CallFailed) -> Parsed:
             return _failure("invalid_request", failure.text, retryable=False)
         case Meaning.REFUSED_US:
             return _failure("transient", failure.text, retryable=False)
+        case Meaning.FAULT:
+            # Without a word that says otherwise the hop failed, not the request.
+            found = match_text(failure.details) or ErrorClass("transient", True)
+            return _failure(found.code, failure.text, retryable=found.retryable)
         case _:
             return _failure("transient", failure.text, retryable=True)
 

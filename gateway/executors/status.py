@@ -39,6 +39,8 @@ class CallFailed(Exception):
         super().__init__(text)
         self.meaning = meaning
         self.text = text
+        self.details = ""
+        """What the peer said of a fault; to be classified, never to be shown."""
         self.started = False
         """`start` was handed to the channel: the work may have begun."""
 
@@ -66,7 +68,10 @@ def failure_of(error: Any, service: str) -> CallFailed:
     meaning = _MEANINGS.get(code, Meaning.INVALID)
     if meaning is Meaning.INVALID:
         return CallFailed(meaning, f"The {service} refused the call: {error.details()}")
-    return CallFailed(meaning, f"{_TEXTS[meaning].format(service=service)} ({code.name}).")
+    failed = CallFailed(meaning, f"{_TEXTS[meaning].format(service=service)} ({code.name}).")
+    if meaning is Meaning.FAULT:
+        failed.details = error.details() or ""
+    return failed
 
 
 _TEXTS: Final = {

@@ -6,14 +6,23 @@ import asyncio
 import hashlib
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, Literal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Literal
+
+from whippletree.v1 import common_pb2
 
 from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
 from services.common.logs import get_logger
 from services.common.work import WorkBook
 from services.model_executor.outcomes import invalid_request
-from services.model_executor.routes import FixtureRoute, ModelCall, Route
+from services.model_executor.routes import (
+    ClosingRoute,
+    FixtureRoute,
+    ModelCall,
+    Pending,
+    RemoteRoute,
+    Route,
+)
 
 CONFLICT_TEXT: Final = "The call changed under the same effect id."
 STALE_TEXT: Final = "stale run: a lease with a higher epoch owns this effect."
@@ -36,11 +45,15 @@ class Draining(Exception):
 class Run:
     """A call in flight. Its task belongs to the executor, so a lost connection doesn't end it."""
 
-    __slots__ = ("_result", "task")
+    __slots__ = ("_result", "key", "task", "waiting", "with_callers")
 
     def __init__(self) -> None:
         self._result: asyncio.Future[str] | None = None
         self.task: asyncio.Task[None] | None = None
+        self.key: WorkKey | None = None
+        self.waiting = 0
+        self.with_callers = False
+        """It is stopped when nobody waits for it any more: it lives on elsewhere."""
 
     @property
     def result(self) -> asyncio.Future[str]:
@@ -103,6 +116,7 @@ class ModelExecutor:
                 return self._begin(key, call, run)
             case Joined(run):
                 self._joined(call, "running")
+                self.renew(call.tenant_id, call.session_id, call.token)
                 return run
             case Kept(outcome):
                 self._joined(call, "finished")
@@ -113,8 +127,29 @@ class ModelExecutor:
                 return invalid_request(STALE_TEXT)
 
     async def outcome(self, run: Run) -> str:
-        """Waits for a run. Raises CallAborted."""
-        return await asyncio.shield(run.result)
+        """Waits for a run. Raises CallAborted.
+
+        The last who stops waiting for a call that also lives elsewhere ends it here: its connection is
+        closed at once, and a re-sent call joins it there (model-executor 12).
+        """
+        run.waiting += 1
+        try:
+            return await asyncio.shield(run.result)
+        finally:
+            run.waiting -= 1
+            if run.with_callers and run.waiting == 0 and not run.result.done() and run.key is not None:
+                self.cancel(run.key, common_pb2.ABORT_KIND_SHUTDOWN)
+
+    async def stop(self, key: WorkKey, kind: int, token: str | None) -> CancelState:
+        """`cancel`, and the same at the gate when that is where calls go. At most 2 s; never fails."""
+        state = self.cancel(key, kind)
+        if kind == common_pb2.ABORT_KIND_CANCEL and isinstance(self.route, RemoteRoute):
+            await self.route.cancel(key.tenant_id, key.effect_id, token)
+        return state
+
+    def renew(self, tenant_id: str, session_id: str, token: str | None) -> bool:
+        """Takes a session's newest run token; False when no call in flight uses it."""
+        return isinstance(self.route, RemoteRoute) and self.route.renew(tenant_id, session_id, token)
 
     def cancel(self, key: WorkKey, kind: int) -> CancelState:
         """Stops a call; its id is free again at once. Idempotent."""
@@ -139,6 +174,8 @@ class ModelExecutor:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if isinstance(self.route, ClosingRoute):
+            await self.route.close()
 
     def _route_of(self, call: ModelCall) -> Route:
         return self._fixture if call.fixture else self.route
@@ -151,12 +188,25 @@ class ModelExecutor:
             self._table.forget(key)
             self.work.count("model.fault")
             raise
+        if isinstance(answer, Pending):
+            return self._start(call, key, run, self._work(key, run, answer), answer.with_callers)
         if not answer.delay_ms:
             self._table.finish(key, answer.outcome, sys.getsizeof(answer.outcome))
             self.work.passed("model", "completed", (self.work.clock() - began) * 1000)
             return answer.outcome
+        return self._start(call, key, run, self._later(key, run, answer.outcome, answer.delay_ms / 1000))
+
+    def _start(
+        self,
+        call: ModelCall,
+        key: WorkKey,
+        run: Run,
+        coroutine: Coroutine[Any, Any, None],
+        with_callers: bool = False,
+    ) -> Run:
         work = self.work.begin("model", call.session_id, call.effect_id, "running")
-        task = asyncio.create_task(self._later(key, run, answer.outcome, answer.delay_ms / 1000))
+        run.key, run.with_callers = key, with_callers
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(lambda done: work.end("aborted" if done.cancelled() else "completed"))
@@ -168,6 +218,23 @@ class ModelExecutor:
         self._table.finish(key, outcome, sys.getsizeof(outcome))
         if not run.result.done():
             run.result.set_result(outcome)
+
+    async def _work(self, key: WorkKey, run: Run, pending: Pending) -> None:
+        try:
+            settled = await pending.work()
+        except Exception as error:  # noqa: BLE001  (whoever waits gets it; the rpc's edge logs it)
+            if self._table.running(key) is run:
+                self._table.forget(key)
+            self.work.count("model.fault")
+            if not run.result.done():
+                run.result.set_exception(error)
+            return
+        if settled.keep:
+            self._table.finish(key, settled.outcome, sys.getsizeof(settled.outcome))
+        elif self._table.running(key) is run:
+            self._table.forget(key)
+        if not run.result.done():
+            run.result.set_result(settled.outcome)
 
     def _joined(self, call: ModelCall, state: str) -> None:
         self.work.count("model.joined")

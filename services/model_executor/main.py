@@ -13,6 +13,8 @@ from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.server import serve
 from services.common.telemetry import Telemetry, configure_telemetry
 from services.model_executor.executor import ModelExecutor
+from services.model_executor.gate.client import GateClient
+from services.model_executor.gate.route import GateRoute
 from services.model_executor.routes import Route, ScriptedRoute, UnusableRoute
 from services.model_executor.service import ModelExecutorService
 from services.model_executor.settings import SECRETS, Settings, SettingsError, read_settings
@@ -22,6 +24,10 @@ def make_route(settings: Settings) -> Route:
     """The route that the settings name."""
     if settings.script is not None:
         return ScriptedRoute(settings.script)
+    if settings.gate is not None:
+        gate = settings.gate
+        client = GateClient(gate.url, silence_s=gate.silence_ms / 1000)
+        return GateRoute(client, rejoins=gate.rejoins, renews=gate.renews)
     return UnusableRoute(settings.route)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -18,7 +19,11 @@ _MARGIN_MS: Final = 5_000
 
 
 class ModelCall(msgspec.Struct, frozen=True):
-    """One model call. `text` is the ModelCall document, forwarded as it came."""
+    """One model call. `text` is the ModelCall document, forwarded as it came.
+
+    `token` is the session's run token at the moment of sending; `rejoin` is core's word that an earlier run
+    has sent this call.
+    """
 
     tenant_id: str
     session_id: str
@@ -29,6 +34,12 @@ class ModelCall(msgspec.Struct, frozen=True):
     epoch: int
     text: str
     fixture: bool = False
+    rejoin: bool = False
+    token: str | None = None
+
+    def __repr__(self) -> str:
+        """Neither token nor content."""
+        return f"ModelCall({self.session_id!r}, {self.effect_id!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,22 @@ class Answer:
 
     outcome: str
     delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """An outcome's JSON text. With `keep` a re-sent call gets it; without, it is made anew."""
+
+    outcome: str
+    keep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Work that gives an outcome. `with_callers`: it is stopped when the last who waits for it has gone."""
+
+    work: Callable[[], Coroutine[Any, Any, Settled]]
+    with_callers: bool = False
 
 
 class Route(Protocol):
@@ -57,8 +84,30 @@ class Route(Protocol):
         """Every call has ended by then."""
         ...
 
-    def answer(self, call: ModelCall) -> Answer:
-        """What a call gets."""
+    def answer(self, call: ModelCall) -> Answer | Pending:
+        """What a call gets, or the work that finds it out."""
+        ...
+
+
+@runtime_checkable
+class RemoteRoute(Protocol):
+    """A route whose calls live in another process as well."""
+
+    def renew(self, tenant_id: str, session_id: str, token: str | None) -> bool:
+        """Takes a session's newest run token; False when no call of the session is in flight."""
+        ...
+
+    async def cancel(self, tenant_id: str, effect_id: str, token: str | None) -> None:
+        """Stops a call there. Never fails; at most 2 s."""
+        ...
+
+
+@runtime_checkable
+class ClosingRoute(Protocol):
+    """A route that holds connections or files."""
+
+    async def close(self) -> None:
+        """Lets go of them; no call is in flight."""
         ...
 
 

@@ -13,7 +13,7 @@ from whippletree.v1 import admin_pb2, common_pb2, model_executor_pb2, model_exec
 
 from services.common.calls import WorkKey
 from services.common.errors import invalid, unavailable
-from services.common.metadata import ACCEPTED, LIMIT_MS
+from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
 from services.common.version import version
 from services.common.work import WorkBook
 from services.model_executor.executor import CallAborted, Draining, ModelExecutor
@@ -79,7 +79,7 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
         self, request: model_executor_pb2.ModelCallRequest, context: Any
     ) -> model_executor_pb2.ModelCallReply:
         """One call."""
-        call = _read_call(request)
+        call = _read_call(request, _token_of(context))
         executor = self._executor
         try:
             entered = executor.enter(call)
@@ -96,10 +96,22 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
         """Stops a call."""
         effect = request.effect
         key = WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
-        return common_pb2.CancelReply(state=_STATES[self._executor.cancel(key, request.kind)])
+        state = await self._executor.stop(key, request.kind, _token_of(context))
+        return common_pb2.CancelReply(state=_STATES[state])
+
+    async def PutGrant(
+        self, request: model_executor_pb2.ModelGrantRequest, context: Any
+    ) -> model_executor_pb2.ModelGrantReply:
+        """A renewed run token."""
+        kept = self._executor.renew(request.tenant_id, request.session_id, _token_of(context))
+        return model_executor_pb2.ModelGrantReply(kept=kept)
 
 
-def _read_call(request: model_executor_pb2.ModelCallRequest) -> ModelCall:
+def _token_of(context: Any) -> str | None:
+    return find(context.invocation_metadata(), RUN_TOKEN) or None
+
+
+def _read_call(request: model_executor_pb2.ModelCallRequest, token: str | None) -> ModelCall:
     effect = request.effect
     call = ModelCall(
         tenant_id=effect.tenant_id,
@@ -111,6 +123,8 @@ def _read_call(request: model_executor_pb2.ModelCallRequest) -> ModelCall:
         epoch=effect.epoch,
         text=request.call.text,
         fixture=request.fixture,
+        rejoin=request.rejoin,
+        token=token,
     )
     for name, value in (
         ("tenant_id", call.tenant_id),

@@ -8,6 +8,7 @@ from typing import Final
 
 from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
+from services.model_executor.gate.client import SILENCE_MS
 from services.model_executor.routes import ROUTE_SETTING, SCRIPT_SETTING
 from services.model_executor.script import Script, ScriptInvalid, load_script
 
@@ -18,12 +19,23 @@ ROUTES: Final = ("gate", "direct", "scripted")
 
 
 @dataclass(frozen=True, slots=True)
+class GateSettings:
+    """The gates service: any URL of it, and model-executor 14.2 and 14.3."""
+
+    url: str
+    silence_ms: int = SILENCE_MS
+    rejoins: int = 0
+    renews: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
-    """How the process listens and which route answers; `script` for route `scripted` only."""
+    """How the process listens and which route answers; each route's own part is set for that route only."""
 
     server: ServerSettings
     route: str
     script: Script | None = None
+    gate: GateSettings | None = None
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -31,7 +43,13 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     env = Environment(environ)
     server = read_server_settings(env, DEFAULT_LISTEN)
     route = env.choice(ROUTE_SETTING, ROUTES, "gate")
-    env.url("NYLORUN_GATES_URL", ("http", "https"))
+    gates_url = env.url("NYLORUN_GATES_URL", ("http", "https"), required=route == "gate")
+    gate = GateSettings(
+        url=gates_url or "",
+        silence_ms=env.integer("WHIPPLETREE_GATE_SILENCE_MS", SILENCE_MS, 100, 3_600_000),
+        rejoins=env.integer("WHIPPLETREE_GATE_REJOIN_ATTEMPTS", 0, 0, 5),
+        renews=env.flag("WHIPPLETREE_GATE_RENEW_TOKEN", False),
+    )
     script: Script | None = None
     path = env.text(SCRIPT_SETTING)
     if route == "scripted" and path is not None:
@@ -40,4 +58,4 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         except ScriptInvalid as error:
             env.problem(f"{SCRIPT_SETTING}: {error}.")
     env.finish()
-    return Settings(server=server, route=route, script=script)
+    return Settings(server=server, route=route, script=script, gate=gate if route == "gate" else None)

@@ -183,6 +183,9 @@ async def test_a_direct_call_is_not_sent_again_once_it_was_handed_over():
     ("failure", "code", "retryable", "calls"),
     [
         (ValueError("secret"), "transient", True, 3),
+        (Refused(grpc.StatusCode.INTERNAL, "Model gateway returned 503 secret"), "overloaded", True, 3),
+        (Refused(grpc.StatusCode.UNKNOWN, "invalid api key: secret"), "auth", False, 3),
+        (Refused(grpc.StatusCode.INTERNAL, "RST_STREAM secret"), "transient", True, 3),
         (invalid("no such thing"), "invalid_request", False, 1),
         (Refused(grpc.StatusCode.FAILED_PRECONDITION, "odd"), "invalid_request", False, 1),
         (Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "big"), "invalid_request", False, 1),
@@ -204,14 +207,14 @@ async def test_every_status_becomes_an_outcome(failure, code, retryable, calls):
         assert calls is None or len(made.model.calls) == calls
 
 
-async def test_an_answer_that_is_not_json_is_a_transient_failure():
+async def test_an_answer_that_is_not_json_is_classified_by_its_text():
     async with world() as made:
 
         async def odd(request, context):
             return model_executor_pb2.ModelCallReply(outcome=common_pb2.Json(text="nonsense"))
 
         made.model.behaviour = odd
-        assert failure_of(await execute(made)) == ("transient", False)
+        assert failure_of(await execute(made)) == ("invalid_request", False)
 
 
 async def test_a_call_over_the_message_limit_is_an_invalid_request_that_names_it():

@@ -17,9 +17,16 @@ def script_file(tmp_path, content='{"answers":[{"answer":"a"}]}'):
 
 
 def test_the_defaults_are_the_gate_on_port_4410():
-    settings = read_settings(BASE)
+    settings = read_settings(BASE | {"NYLORUN_GATES_URL": "http://g:4100/prefix/"})
     assert (settings.server.listen, settings.route) == ("0.0.0.0:4410", "gate")
     assert make_route(settings).name == "gate"
+    assert settings.gate is not None
+    assert (settings.gate.silence_ms, settings.gate.rejoins, settings.gate.renews) == (630_000, 0, False)
+
+
+def test_the_gate_route_needs_the_gates_service():
+    with pytest.raises(SettingsError, match="NYLORUN_GATES_URL is required"):
+        read_settings(BASE)
 
 
 def test_a_script_is_read_at_start(tmp_path):

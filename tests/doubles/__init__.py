@@ -1,0 +1,1 @@
+"""Servers that stand in for what the services call: real sockets, strict protocols, no network."""
