@@ -167,6 +167,34 @@ async def test_items_show_the_conversation_also_of_a_turn_that_failed(core: Core
     assert page.body["items"] + rest.body["items"] == items
 
 
+async def test_items_show_what_a_child_came_to_and_no_summaries(core: CoreClient) -> None:
+    await core.agent()
+    session_id = await core.session()
+    await core.say(session_id, "go")
+    lease = await (await core.connect()).lease()
+    about = {"trigger": "threshold", "tokensBefore": 900, "keptTokens": 1}
+    context = {"invocationId": "compaction-step_1", "compaction": about}
+    summary = lease.effect("model", "compaction-step_1") | {"context": context}
+    await lease.intent(summary)
+    await lease.value(summary, "Summary.")
+    await lease.model({"output": [{"type": "tool-call", "id": "d1", "name": "scout", "args": {"task": "x"}}]})
+    agent = {"id": "scout", "path": "plain/scout", "delegationId": "i1"}
+    outcome = {"kind": "completed", "output": "found"}
+    for what, told in (
+        ("started", {"task": "x"}),
+        ("settled", {"status": "completed", "outcome": outcome}),
+    ):
+        marker = lease.effect("delegation", f"i1:{what}", agent=agent, input=told)
+        await lease.intent(marker | {"context": {"callId": "d1"}})
+    result = {"callId": "d1", "toolName": "scout", **outcome}
+    await lease.complete({"kind": "tool-results", "results": [result]})
+    items = (await core.get(f"/v1/sessions/{session_id}/items")).body["items"]
+    assert [item["type"] for item in items] == ["message", "tool_call", "tool_result", "completed"]
+    assert (items[2]["callId"], items[2]["toolName"], items[2]["result"]) == ("d1", "scout", outcome)
+    log = await core.log(session_id)
+    assert next(e for e in log if e["type"] == "message.assistant")["payload"]["compaction"] == about
+
+
 async def test_effects_say_who_ran_them_and_how_they_ended(core: CoreClient) -> None:
     await core.agent(HELPER)
     session_id = await core.session("helper")

@@ -254,7 +254,8 @@ def _record(
 
 
 def _label(asked: Asked) -> dict[str, Any]:
-    """What every event of an effect says of it; of its input only a delegation's."""
+    """What every event of an effect says of it; of its input only a delegation's. A model call that sums
+    the conversation up is told from one that answers."""
     document = asked.document
     label: dict[str, Any] = {"effectId": asked.effect.effect_id, "kind": document["kind"]}
     for name in ("agent", "capabilityId", "toolName", "hook"):
@@ -265,4 +266,6 @@ def _label(asked: Asked) -> dict[str, Any]:
         label["callId"] = call_id
     if document["kind"] == "delegation" and "input" in document:
         label["input"] = document["input"]
+    if document["kind"] == "model" and "compaction" in asked.effect.context:
+        label["compaction"] = asked.effect.context["compaction"]
     return label

@@ -22,6 +22,7 @@ TYPES: Final = (
     "message.assistant",
     "model.failed",
     "tool.completed",
+    "delegation.completed",
     "transcript.updated",
     "effect.uncertain",
     "turn.paused",
@@ -52,6 +53,8 @@ def _items(event: Event, calls: set[str]) -> Iterator[dict[str, Any]]:
             yield {**place, "type": "message", "role": "user", **_user(payload["input"])}
         case "turn.resumed":
             yield {**place, "type": "answer", **payload["input"]}
+        case "message.assistant" | "model.failed" if "compaction" in payload:
+            return  # said to the engine, not to the reader
         case "message.assistant":
             yield from _blocks(place, payload)
         case "model.failed":
@@ -64,6 +67,15 @@ def _items(event: Event, calls: set[str]) -> Iterator[dict[str, Any]]:
                 "callId": payload.get("callId"),
                 "toolName": payload.get("toolName"),
                 "result": payload["outcome"]["value"],
+            }
+        case "delegation.completed":
+            yield {
+                **place,
+                "type": "tool_result",
+                "effectId": payload["effectId"],
+                "callId": payload.get("callId"),
+                "toolName": payload.get("agent", {}).get("id"),
+                "result": payload.get("input", {}).get("outcome"),
             }
         case "transcript.updated":
             yield from _immediate_results(place, payload, calls)
