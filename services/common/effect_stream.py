@@ -213,7 +213,13 @@ class EffectStreams(Generic[ReplyT]):
     def _begin(self, prepared: Prepared[ReplyT], run: EffectRun[ReplyT]) -> EffectRun[ReplyT]:
         self._runs.add(run)
         run.task = asyncio.create_task(self._perform(prepared, run))
+        run.task.add_done_callback(lambda _: self._over(run))
         return run
+
+    def _over(self, run: EffectRun[ReplyT]) -> None:
+        """A task that is cancelled before its first step runs nothing of its body, not even its end."""
+        self._runs.discard(run)
+        run.end(Ended(self._aborted(run.abort.kind or SHUTDOWN)))
 
     async def _perform(self, prepared: Prepared[ReplyT], run: EffectRun[ReplyT]) -> None:
         key, effect_id = prepared.key, prepared.key.effect_id if prepared.key else ""
@@ -236,8 +242,6 @@ class EffectStreams(Generic[ReplyT]):
         except Exception as error:  # noqa: BLE001  (the edge of the work)
             get_logger().error("effect_failed", effectId=effect_id, error=error_text(error))
             end, outcome = self._fault(run), "fault"
-        finally:
-            self._runs.discard(run)
         work.end(outcome)
         if key is not None and self._table.running(key) is run:
             if run.begun and end.reply is not None:
@@ -330,9 +334,14 @@ class EffectStreams(Generic[ReplyT]):
                             opened = True
                             await context.send_initial_metadata(_accepted_metadata(limit_ms))
                     case Said(reply, written):
-                        await context.write(reply)
-                        if written is not None and not written.done():
-                            written.set_result(True)
+                        out = False
+                        try:
+                            await context.write(reply)
+                            out = True
+                        finally:
+                            # Also when the peer goes meanwhile: the work waits for this.
+                            if written is not None and not written.done():
+                                written.set_result(out)
                     case Ended(reply, refused):
                         if refused is not None:
                             raise refused
