@@ -97,13 +97,20 @@ def play(
 ) -> Played:
     """Runs one step to its end."""
     played = Played()
-    segment = segment_input(manifest, given, lambda effect, known: played.asked.append((effect, known)))
+
+    def observe(effect: EffectRequest, known: bool) -> None:
+        played.asked.append((effect, known))
+        recorded = answers.get(effect.effect_id, {})
+        if not known and "abort" in recorded and "delayMs" not in recorded:
+            # It comes while the effect is asked for, so before whatever is asked for next.
+            engine.abort(abort_of(recorded["abort"]))
+
+    segment = segment_input(manifest, given, observe)
     played.transcript = segment.transcript
     engine = make_engine(kind, segment)
     if "abortBefore" in given:
         engine.abort(abort_of(given["abortBefore"]))
     now = 0.0
-    aborted: Abort | None = None
     try:
         step = engine.start(now)
     except EngineRefused as refused:
@@ -111,34 +118,23 @@ def play(
         return played
     due: list[tuple[float, int, str]] = []
     asked = 0
-    late: set[str] = set()
-    """Effects that were asked for after the abort: they fail with it, and no host has seen them."""
 
     def enqueue(taken: Step) -> None:
-        nonlocal asked, aborted
+        nonlocal asked
         for effect in taken.effects:
             asked += 1
-            recorded = answers.get(effect.effect_id, {})
-            if aborted is not None:
-                late.add(effect.effect_id)
-            elif "abort" in recorded and "delayMs" not in recorded:
-                # It comes while the effect is asked for, so before the next one of the same step.
-                aborted = abort_of(recorded["abort"])
-                engine.abort(aborted)
-            heapq.heappush(due, (now + recorded.get("delayMs", 0), asked, effect.effect_id))
+            delay = answers.get(effect.effect_id, {}).get("delayMs", 0)
+            heapq.heappush(due, (now + delay, asked, effect.effect_id))
 
     enqueue(step)
     while step.result is None:
         now, _, effect_id = heapq.heappop(due)
         recorded = answers.get(effect_id, {"status": "pending"})
-        if "abort" in recorded and aborted is None:
-            aborted = abort_of(recorded["abort"])
-            engine.abort(aborted)
-        answer = AbortedEffect(aborted) if aborted is not None and effect_id in late else answer_of(recorded)
-        step = engine.resolve(effect_id, answer, now)
+        if "abort" in recorded:
+            engine.abort(abort_of(recorded["abort"]))
+        step = engine.resolve(effect_id, answer_of(recorded), now)
         enqueue(step)
     assert not due, "the segment ended with effects in flight"
-    played.asked = [(effect, known) for effect, known in played.asked if effect.effect_id not in late]
     played.result = step.result
     return played
 
