@@ -113,6 +113,12 @@ SERVICES = {
     "work listed by `Admin/Stats`": ("services.common.work:MAX_LISTED", unit("entries")),
     "a secret's file": ("services.common.settings:_MAX_SECRET_FILE_BYTES", KIB),
     "sending traces at the end": ("services.common.telemetry:FLUSH_S", SECONDS),
+    "a call to the gate, without a byte moving": (
+        "services.model_executor.gate.client:SILENCE_MS",
+        MS_AS_SECONDS,
+    ),
+    "a call to the gate, in all": ("services.model_executor.gate.route:LIMIT_MS", MS_AS_SECONDS),
+    "cancelling a call at the gate": ("services.model_executor.gate.client:CANCEL_S", SECONDS),
     "the script file": ("services.model_executor.script:MAX_FILE_BYTES", MIB),
     "delay of a scripted answer": ("services.model_executor.script:MAX_DELAY_MS", MS),
     "what is quoted of a call that no entry fits": ("services.model_executor.script:_MAX_QUOTE", CHARACTERS),
