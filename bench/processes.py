@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from services.common.children import death_signal_prefix
+from services.common.child_start import death_signal_prefix
 
 READY_S: Final = 60.0
 STOP_S: Final = 10.0

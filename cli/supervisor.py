@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cli.output import LineSink
 from cli.stack import GATEWAY, ProcessSpec
+from services.common.child_start import death_signal_prefix
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
@@ -46,7 +46,6 @@ class Supervisor:
         self._entries = {spec.name: _Running(spec) for spec in specs}
         self._sink = sink
         self._longest_pause_s = longest_pause_s
-        self._setpriv = shutil.which("setpriv")
         self._retiring = asyncio.Event()
 
     def pid(self, name: str) -> int | None:
@@ -103,9 +102,7 @@ class Supervisor:
             pause = min(self._longest_pause_s, pause * 2)
 
     async def _run_once(self, entry: _Running) -> int:
-        argv = entry.spec.argv
-        if self._setpriv:
-            argv = (self._setpriv, "--pdeathsig", "TERM", "--", *argv)
+        argv = (*death_signal_prefix("TERM"), *entry.spec.argv)
         entry.starts += 1
         process = await asyncio.create_subprocess_exec(
             *argv,

@@ -14,18 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import functools
 import os
-import shutil
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Literal, Protocol, cast
 
+from services.common.child_start import ChildNotStarted, ChildSpec, spawn
 from services.common.process_groups import ProcessGroup
 
 __all__ = [
@@ -35,9 +32,6 @@ __all__ = [
     "ChildSpec",
     "StopGrace",
     "StreamName",
-    "death_signal_prefix",
-    "find_executable",
-    "install_child_watcher",
     "start_child",
 ]
 
@@ -47,35 +41,6 @@ StreamName = Literal["stdout", "stderr"]
 # the last member of a group ends.
 GROUP_POLL_FIRST_SECONDS = 0.002
 GROUP_POLL_LAST_SECONDS = 0.05
-
-# setpriv is asked once whether it knows the parent-death signal; it answers within milliseconds.
-SETPRIV_PROBE_SECONDS = 5
-
-
-class ChildNotStarted(Exception):
-    """The program could not be started; the text says why and holds neither environment nor arguments."""
-
-    def __init__(self, message: str, error: int | None = None) -> None:
-        super().__init__(message)
-        self.errno = error
-
-
-@dataclass(frozen=True, slots=True)
-class ChildSpec:
-    """What to start.
-
-    `argv[0]` is looked up in the PATH of `environment` (a name with a slash: from `cwd`). Nothing of this
-    process's environment is added. `stdin` is a pipe or /dev/null; `stderr` may also go where stdout goes.
-    `pass_fds` stay open in the child under their numbers.
-    """
-
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    cwd: str | None = None
-    stdin: Literal["pipe", "null"] = "pipe"
-    stdout: Literal["pipe", "null"] = "pipe"
-    stderr: Literal["pipe", "null", "stdout"] = "null"
-    pass_fds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,59 +73,6 @@ class ChildListener(Protocol):
         """The child itself ended; minus the signal when one ended it. Output may still come."""
 
 
-@functools.cache
-def death_signal_prefix() -> tuple[str, ...]:
-    """Words to put before a command so that it is killed when this process ends; empty without setpriv.
-
-    The kernel sends the signal when the thread that started the child ends, so children are to be started
-    on the main thread. A setuid program drops it.
-    """
-    setpriv = shutil.which("setpriv", path=f"{os.environ.get('PATH', '')}:/usr/bin:/bin")
-    if setpriv is None or not sys.platform.startswith("linux"):
-        return ()
-    prefix = (setpriv, "--pdeathsig", "KILL", "--")
-    try:
-        probe = subprocess.run(
-            [*prefix, setpriv, "--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=SETPRIV_PROBE_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return prefix if probe.returncode == 0 else ()
-
-
-def find_executable(command: str, environment: Mapping[str, str], cwd: str | None) -> str:
-    """The file that the system would run for `command` in a child with this environment and folder.
-
-    Raises ChildNotStarted when there is none, or none that may be executed.
-    """
-    if not command or "\0" in command:
-        raise ChildNotStarted("The command is empty or not a file name.", errno.ENOENT)
-    folder = cwd if cwd is not None else os.curdir
-    if "/" in command:
-        candidates = [os.path.join(folder, command)]
-    else:
-        path = environment.get("PATH", os.defpath)
-        candidates = [os.path.join(folder, entry, command) for entry in path.split(os.pathsep)]
-    found_but_refused = False
-    for candidate in candidates:
-        try:
-            if os.path.isfile(candidate):
-                if os.access(candidate, os.X_OK):
-                    return candidate
-                found_but_refused = True
-        except ValueError:
-            continue
-    if found_but_refused:
-        raise ChildNotStarted(f"The command {command!r} is not executable.", errno.EACCES)
-    where = "does not exist" if "/" in command else "was not found in PATH"
-    raise ChildNotStarted(f"The command {command!r} {where}.", errno.ENOENT)
-
-
 async def start_child(
     spec: ChildSpec, listener: ChildListener, on_stdin_closed: Callable[[], None] | None = None
 ) -> Child:
@@ -169,58 +81,13 @@ async def start_child(
     `on_stdin_closed` is called once when stdin is closed, by the child or by us. Raises ChildNotStarted.
     When cancelled, what was started is killed.
     """
-    child = Child(_spawn(spec), listener, on_stdin_closed)
+    child = Child(spawn(spec), listener, on_stdin_closed)
     try:
         await child._connect()
     except BaseException:
         child.kill()
         raise
     return child
-
-
-def _spawn(spec: ChildSpec) -> subprocess.Popen[bytes]:
-    # Looked for before, because behind setpriv a missing command is an exit code and a line on stderr.
-    if spec.cwd is not None and not os.path.isdir(spec.cwd):
-        raise ChildNotStarted(f"The working directory {spec.cwd!r} does not exist.", errno.ENOENT)
-    find_executable(spec.argv[0], spec.environment, spec.cwd)
-    stderr = {"pipe": subprocess.PIPE, "null": subprocess.DEVNULL, "stdout": subprocess.STDOUT}[spec.stderr]
-    try:
-        return subprocess.Popen(
-            [*death_signal_prefix(), *spec.argv],
-            bufsize=0,
-            stdin=subprocess.PIPE if spec.stdin == "pipe" else subprocess.DEVNULL,
-            stdout=subprocess.PIPE if spec.stdout == "pipe" else subprocess.DEVNULL,
-            stderr=stderr,
-            cwd=spec.cwd,
-            env=dict(spec.environment),
-            pass_fds=spec.pass_fds,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise ChildNotStarted(_why(error, spec), error.errno) from None
-    except ValueError:
-        # A NUL byte, a lone surrogate, or `=` in the name of a variable.
-        raise ChildNotStarted(
-            f"The command {spec.argv[0]!r} has an argument or variable that the system cannot pass.",
-            errno.EINVAL,
-        ) from None
-
-
-def _why(error: OSError, spec: ChildSpec) -> str:
-    command = repr(spec.argv[0])
-    match error.errno:
-        case errno.E2BIG:
-            return f"The arguments and environment of {command} are too long for the system."
-        case errno.EMFILE | errno.ENFILE:
-            return f"The command {command} was not started: too many files are open."
-        case errno.EAGAIN | errno.ENOMEM:
-            return f"The command {command} was not started: no process or memory is left."
-        case errno.EACCES | errno.EPERM:
-            return f"The command {command} may not be executed."
-        case errno.ENOEXEC:
-            return f"The command {command} is not a program that the system can run."
-        case _:
-            return f"The command {command} was not started: {os.strerror(error.errno or 0)}."
 
 
 class Child:
@@ -435,17 +302,3 @@ class _Output(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.child_output_ended(self._stream)
-
-
-def install_child_watcher() -> None:
-    """Lets asyncio's own subprocess functions see exits through pidfds too: 3.11 starts a thread per child.
-
-    To be called on the main thread before the loop starts children. Newer Pythons do it by themselves.
-    """
-    if sys.version_info >= (3, 12) or not hasattr(os, "pidfd_open"):
-        return
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        return
-    asyncio.set_child_watcher(asyncio.PidfdChildWatcher())

@@ -61,10 +61,22 @@ def _new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:
         import uvloop as uvloop_module
 
         return uvloop_module.new_event_loop()
-    if sys.platform == "linux" and sys.version_info < (3, 12):
-        # The default watcher of 3.11 starts a thread per child.
-        asyncio.get_event_loop_policy().set_child_watcher(asyncio.PidfdChildWatcher())
+    install_child_watcher()
     return asyncio.new_event_loop()
+
+
+def install_child_watcher() -> None:
+    """Lets asyncio's own subprocess functions see exits through pidfds too: 3.11 starts a thread per child.
+
+    To be called on the main thread before the loop starts children. Newer Pythons do it by themselves.
+    """
+    if sys.version_info >= (3, 12) or not hasattr(os, "pidfd_open"):
+        return
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:
+        return
+    asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
 
 
 async def _run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:

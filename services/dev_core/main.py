@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -119,8 +118,6 @@ def main(environ: Mapping[str, str]) -> int:
     configure_logging("dev-core", settings.log_level)
     set_not_dumpable()
     forget_secrets(SECRETS)
-    # What was imported lives as long as the process: the collector need not look at it again and again.
-    gc.freeze()
     return run_process(lambda stop: run(settings, stop), uvloop=True)
 
 

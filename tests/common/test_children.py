@@ -13,14 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.common.child_start import death_signal_prefix, find_executable
 from services.common.children import (
     Child,
     ChildNotStarted,
     ChildSpec,
     StopGrace,
     StreamName,
-    death_signal_prefix,
-    find_executable,
     start_child,
 )
 
@@ -344,7 +343,7 @@ def test_the_child_watcher_starts_no_thread():
     script = textwrap.dedent(
         """
         import asyncio, threading
-        from services.common.children import install_child_watcher
+        from services.common.process import install_child_watcher
         async def main():
             process = await asyncio.create_subprocess_exec("sleep", "60")
             print(threading.active_count())
@@ -369,7 +368,7 @@ def test_the_child_watcher_starts_no_thread():
 
 
 async def test_without_setpriv_children_start_all_the_same(monkeypatch):
-    monkeypatch.setattr("services.common.children.death_signal_prefix", lambda: ())
+    monkeypatch.setattr("services.common.child_start.death_signal_prefix", lambda: ())
     heard = Heard()
     child = await start_child(python("import sys; print('up', flush=True); sys.stdin.read()"), heard)
     assert await heard.line() == "up"
@@ -377,7 +376,7 @@ async def test_without_setpriv_children_start_all_the_same(monkeypatch):
 
 
 async def test_without_setpriv_a_file_that_is_no_program_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr("services.common.children.death_signal_prefix", lambda: ())
+    monkeypatch.setattr("services.common.child_start.death_signal_prefix", lambda: ())
     program = tmp_path / "data"
     program.write_bytes(b"\x00\x01\x02")
     program.chmod(0o755)

@@ -14,7 +14,7 @@ import pytest
 from whippletree.v1 import common_pb2, mcp_pool_pb2, mcp_pool_pb2_grpc
 
 from services.common.channel import bearer, open_channel
-from services.common.children import death_signal_prefix
+from services.common.child_start import death_signal_prefix
 from tests.mcp_pool.support import BOUND, manifest, process_gone, stdio, until
 
 TOKEN = "cd" * 32
