@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.demo_agent import ANSWER
+from cli.state import StateError
 
 FILE_NAME = "model-script.json"
 
@@ -57,8 +58,11 @@ DEFAULT_ANSWERS: list[Entry] = [
 
 
 def write_default_script(folder: Path) -> Path:
-    """Writes the script into the folder unless it is there; returns its path. Raises OSError."""
+    """Writes the script into the folder unless it is there; returns its path. Raises StateError."""
     path = folder / FILE_NAME
-    if not path.exists():
-        path.write_text(json.dumps({"answers": DEFAULT_ANSWERS}, indent=2) + "\n", encoding="utf-8")
+    try:
+        if not path.exists():
+            path.write_text(json.dumps({"answers": DEFAULT_ANSWERS}, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise StateError(f"{path} can't be written: {error.strerror or error}.") from error
     return path

@@ -74,7 +74,8 @@ def process_specs(plan: StackPlan) -> tuple[ProcessSpec, ...]:
     return tuple(
         ProcessSpec(
             name=name,
-            argv=(sys.executable, "-m", "cli.main", name),
+            # -P: `up` runs in people's own folders, and one of theirs may be called `services` or `cli`.
+            argv=(sys.executable, "-P", "-m", "cli.main", name),
             environ={**_inherited(plan.environ), **_settings(plan, name), **plan.overrides.get(name, {})},
         )
         for name in ORDER

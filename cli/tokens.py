@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cli.state import TOKEN_NAMES, StateError, make_token
+from cli.state import TOKEN_NAMES, make_token
 
 CONTAINER_TOKENS = (*TOKEN_NAMES, "core")
 """Besides the tokens of `up`, the one that people present to a development core in a container."""
@@ -17,7 +17,7 @@ def run_tokens(folder: Path) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         for name in CONTAINER_TOKENS:
             make_token(folder / name)
-    except (OSError, StateError) as error:
+    except OSError as error:
         print(f"The tokens can't be written to {folder}: {error}", file=sys.stderr)
         return 1
     print(f"The tokens are in {folder}: {', '.join(CONTAINER_TOKENS)}.")

@@ -24,12 +24,11 @@ def run_up() -> int:
         ports = ports_from(os.environ)
         check_free(ports)
         state = open_state(Path(os.environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE))
+        script = write_default_script(state.path)
     except (PortError, StateError) as error:
         print(error, file=sys.stderr)
         return 1
-    plan = StackPlan(
-        state=state, ports=ports, environ=dict(os.environ), model_script=write_default_script(state.path)
-    )
+    plan = StackPlan(state=state, ports=ports, environ=dict(os.environ), model_script=script)
     return asyncio.run(_up(plan))
 
 

@@ -1,5 +1,7 @@
 """What the processes of `up` and `demo` are started with."""
 
+import subprocess
+
 from cli.demo import demo_environment
 from cli.ports import Ports
 from cli.stack import MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
@@ -52,3 +54,16 @@ def test_the_demo_has_its_own_answers_and_no_token():
         }
     )
     assert kept == {"WHIPPLETREE_SANDBOX_DRIVER": "emulated"}
+
+
+def test_a_folder_with_names_like_ours_starts_our_processes(tmp_path):
+    for name in ("cli", "services", "gateway", "protocol"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not ours')")
+    plan = StackPlan(StateFolder(tmp_path), Ports(), {})
+    for spec in process_specs(plan):
+        done = subprocess.run(
+            [*spec.argv, "--help"], cwd=tmp_path, env=dict(spec.environ), capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")

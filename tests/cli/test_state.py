@@ -2,6 +2,7 @@ import stat
 
 import pytest
 
+from cli.model_script import FILE_NAME, write_default_script
 from cli.state import TOKEN_NAMES, StateError, open_state
 
 
@@ -28,3 +29,11 @@ def test_a_folder_that_can_not_be_made_is_named_with_its_setting(tmp_path):
     blocker.write_text("")
     with pytest.raises(StateError, match="WHIPPLETREE_STATE_DIR"):
         open_state(blocker / "below")
+
+
+def test_a_script_that_is_there_stays_and_one_that_can_not_be_written_is_named(tmp_path):
+    path = write_default_script(tmp_path)
+    path.write_text("mine")
+    assert write_default_script(tmp_path).read_text() == "mine"
+    with pytest.raises(StateError, match=FILE_NAME):
+        write_default_script(tmp_path / "not there")
