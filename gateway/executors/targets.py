@@ -52,7 +52,12 @@ def read_target(target: str) -> FixedAddresses | DnsName:
 
 async def resolve(name: DnsName) -> tuple[str, ...]:
     """The addresses that a name has now, sorted. Raises OSError when DNS has no answer."""
-    infos = await asyncio.get_running_loop().getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+    loop = asyncio.get_running_loop()
+    try:
+        infos = await loop.getaddrinfo(name.host, name.port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        # Python itself refuses an empty label, or one of more than 63 characters.
+        raise OSError("the name is not one that DNS can have") from None
     found = {_literal(ipaddress.ip_address(str(info[4][0]).partition("%")[0]), name.port) for info in infos}
     v4 = {address for address in found if address.startswith("ipv4:")}
     # A host with records of both families is one replica: the first family stands for it.

@@ -194,6 +194,10 @@ class _Effect:
             raise
         else:
             self._answer(answer)
+        finally:
+            if self.phase is not EffectPhase.ANSWERED:
+                # A fault of ours, which the task's owner logs: without an answer the run would never end.
+                self._fail(None, _FAULT)
 
     async def _executed(self, rejoin: bool) -> Answer:
         """Raises RunAborted, ExecutionFailed and HarnessApiError for what only the engine is told."""

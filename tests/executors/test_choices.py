@@ -63,6 +63,12 @@ async def test_a_host_of_two_families_is_one_address():
     assert await resolve(DnsName("localhost", 4410)) == ("ipv4:127.0.0.1:4410",)
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example"])
+async def test_a_name_that_dns_can_not_have_is_a_failed_lookup(host):
+    with pytest.raises(OSError, match="not one that DNS can have"):
+        await resolve(DnsName(host, 4410))
+
+
 # Statuses.
 
 

@@ -225,6 +225,21 @@ async def test_a_value_that_core_cannot_be_sent_is_reported_as_an_error(monkeypa
         assert "larger than" in report["p"]["error"]
 
 
+@virtual_time
+async def test_a_fault_of_ours_while_an_effect_is_reported_ends_its_run_and_is_logged():
+    async def not_json(*_):
+        return Parsed(object(), plain=True)
+
+    async with gateway(one_after_another(effect("e1"))) as gw:
+        gw.fake.behaviours["e1"] = not_json
+        core = await gw.leased()
+        with logs() as captured:
+            core.answer(await core.expect("effect.intent"), EXECUTE)
+            await core.expect("turn.failed")
+        assert answer_of(gw, "e1") == HostError(None, "The harness failed to execute the effect")
+        assert "harness_task_failed" in [entry["event"] for entry in captured]
+
+
 # Aborts
 
 ABORTS = {
