@@ -4,7 +4,8 @@
 - GET `/ready`: 200 when connected and all services are serving, else 503, with the reasons;
 - GET `/fleet`: the replicas the gateway knows, and the runs it holds; ids and ages, never content;
 - POST `/drain` `{"service": NAME, "target"?: ADDRESS}`: a stream of JSON lines that say what still runs.
-  `"service": "harness"` stops this gateway from taking more work.
+  `"service": "harness"` stops this gateway from taking more work. A request from a page in a browser is
+  refused with 403: any page could send it here.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class HealthPort:
         return {} if self._fleet is None else self._fleet.services()
 
     async def _drain(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "Origin" in request.headers:
+            return _json({"error": {"code": "cross_site", "message": "Pages may not drain a gateway."}}, 403)
         try:
             service, target = await _drain_params(request)
         except ValueError as error:

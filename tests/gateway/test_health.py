@@ -164,6 +164,16 @@ async def test_a_bad_drain_is_refused_with_the_reason(served, body, status):
     assert jsjson.loads(text)["error"]["message"]
 
 
+async def test_a_page_in_a_browser_can_not_drain(served):
+    async with aiohttp.ClientSession(timeout=BOUND) as http:
+        url = f"http://127.0.0.1:{served.port.bound_port}/drain"
+        async with http.post(
+            url, data=b'{"service":"harness"}', headers={"Origin": "https://example.org"}
+        ) as answer:
+            assert answer.status == 403
+    assert not served.link.drained.is_set()
+
+
 async def test_without_a_fleet_only_the_gateway_itself_can_be_drained():
     port = HealthPort(0, FakeLink(), FakeServices())
     await port.open()
