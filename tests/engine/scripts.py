@@ -60,22 +60,22 @@ def manifests(draw: Any) -> dict[str, Any]:
 
 # Answers
 
-CALLS = (
-    call("x", "free"),
-    call("y", "free", b=1, a=2),
-    call("z", "free", **{"": 1, "10": 2, "9": 3}),
-    call("x", "numbered", n=2),
-    call("y", "numbered"),
-    call("z", "numbered", n="no"),
-    call("x", "checked"),
-    call("y", "gone"),
-    call("", "free"),
-    call("w", ""),
+IDS = "xyz"
+CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("free", {}),
+    ("free", {"b": 1, "a": 2}),
+    ("free", {"": 1, "10": 2, "9": 3}),
+    ("numbered", {}),
+    ("numbered", {"n": 2}),
+    ("checked", {}),
 )
-DELEGATIONS = (
-    *(call(call_id, "scout", task=task) for call_id, task in zip("vvuus", "abcde", strict=True)),
-    call("t", "pipeline", task="run"),
+ODD_CALLS: tuple[tuple[str, dict[str, Any]], ...] = (("numbered", {"n": "no"}), ("gone", {}), ("", {}))
+DELEGATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("scout", {"task": task}) for task in "abc"),
+    ("pipeline", {"task": "run"}),
 )
+ODD_BLOCKS = (call("x", "free"), call("", "free"))
+"""An id twice, and no id."""
 BLOCKS = (
     text("a"),
     text(" "),
@@ -99,7 +99,7 @@ ANSWERS = (
     {"kind": "failed", "code": "context_overflow", "message": "m", "retryable": False},
     5,
 )
-BAGS = ({"a": 1}, {"a": 2, "b": 1}, {"c": 3, "": 0})
+BAGS = ({"a": 1}, {"a": 2, "b": 1}, {"a": 3, "": 0})
 BEFORE: tuple[Any, ...] = (
     None,
     {},
@@ -115,7 +115,7 @@ AFTER: tuple[Any, ...] = (
     {},
     {},
     {"deny": [{"id": "x", "reason": "no"}]},
-    {"approve": [{"id": "x", "prompt": "?"}, {"id": "v", "prompt": "?"}]},
+    {"approve": [{"id": "x", "prompt": "?"}, {"id": "z", "prompt": "?"}]},
     {"approve": [{"id": "y", "prompt": "?"}]},
     {"retry": "again"},
     {"text": "clean"},
@@ -123,14 +123,19 @@ AFTER: tuple[Any, ...] = (
 STOPS: tuple[Any, ...] = ({"block": "stop"}, "no object")
 
 
-def _candidates(made: Sequence[Any]) -> st.SearchStrategy[Any]:
+def _candidates(made: Sequence[tuple[str, dict[str, Any]]]) -> st.SearchStrategy[Any]:
     calls = st.builds(
-        lambda blocks, made, about: {"output": [*blocks, *made], **about},
+        lambda blocks, chosen, odd, about: {"output": [*blocks, *_with_ids(chosen), *odd], **about},
         st.lists(st.sampled_from(BLOCKS), max_size=2),
         st.lists(st.sampled_from(made), min_size=1, max_size=3),
+        st.sampled_from([(), (), (), *((block,) for block in ODD_BLOCKS)]),
         st.sampled_from(ABOUT),
     )
     return st.one_of(*[calls] * 7, st.sampled_from(ANSWERS))
+
+
+def _with_ids(chosen: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [call(id_, name, **args) for id_, (name, args) in zip(IDS, chosen, strict=False)]
 
 
 def _outcomes() -> st.SearchStrategy[Any]:
@@ -151,7 +156,7 @@ def _outcomes() -> st.SearchStrategy[Any]:
         ),
         JSON,
     )
-    patch = st.sampled_from([{}, {}, *({"statePatch": bag} for bag in BAGS)])
+    patch = st.sampled_from([{}, *({"statePatch": bag} for bag in BAGS)])
     return st.builds(lambda value, patched: {"value": value, **patched}, values, patch)
 
 
@@ -217,8 +222,8 @@ def _pick(pool: Sequence[Any], name: str) -> Any:
     return pool[zlib.crc32(name.encode()) % len(pool)]
 
 
-_PLAIN = _candidates(CALLS)
-_DELEGATING = _candidates((*CALLS, *DELEGATIONS, *DELEGATIONS))
+_PLAIN = _candidates((*CALLS, *CALLS, *ODD_CALLS))
+_DELEGATING = _candidates((*CALLS, *CALLS, *ODD_CALLS, *DELEGATIONS, *DELEGATIONS))
 
 
 @st.composite
@@ -229,7 +234,7 @@ def _scripts(draw: Any) -> Script:
     return Script(
         manifest,
         draw(st.lists(candidates, min_size=2, max_size=4)),
-        draw(st.lists(_outcomes(), min_size=1, max_size=4)),
+        draw(st.lists(_outcomes(), min_size=2, max_size=4)),
         draw(_pool(BEFORE, STOPS)),
         draw(_pool(AFTER, STOPS)),
         draw(st.sampled_from([None, "x", {"a": 1}, {"kind": "failed", "code": "a.b"}])),
