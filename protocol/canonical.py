@@ -4,38 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from protocol.collation import collated
 from protocol.jsjson import STRICT, RawJson, to_utf8, write
 from protocol.utf16 import utf16_sort_key
-
-
-class CanonicalPieces:
-    """A value that is already in the canonical form of requests, as pieces of UTF-8 text.
-
-    May stand anywhere inside a value given to `request_pieces` or `request_hash`; its pieces are passed on
-    as they are, so that a long prompt is hashed from what was computed once per item.
-    """
-
-    __slots__ = ("pieces",)
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self.pieces: Final = tuple(pieces)
-
-
-def canonical_array(items: Iterable[bytes]) -> CanonicalPieces:
-    """An array made of the canonical texts of its items."""
-    pieces: list[bytes] = []
-    for item in items:
-        pieces.append(b"," if pieces else b"[")
-        pieces.append(item)
-    if not pieces:
-        return CanonicalPieces((b"[]",))
-    pieces.append(b"]")
-    return CanonicalPieces(pieces)
 
 
 def canonical_request(value: Any, *, plain: bool = False) -> bytes:
@@ -48,40 +23,13 @@ def canonical_request(value: Any, *, plain: bool = False) -> bytes:
             return orjson.dumps(value, _fragment, STRICT | orjson.OPT_SORT_KEYS)
         except orjson.JSONEncodeError:
             pass
-    return b"".join(request_pieces(value))
+    return to_utf8("".join(write(value, _code_unit_members)))
 
 
 def _fragment(value: object) -> orjson.Fragment:
     if isinstance(value, RawJson):
         return orjson.Fragment(value.text)
-    if isinstance(value, CanonicalPieces):
-        return orjson.Fragment(b"".join(value.pieces))
     raise TypeError(f"{type(value).__name__} is not a JSON value")
-
-
-def request_pieces(value: Any) -> list[bytes]:
-    """`canonical_request` in pieces: the texts between and the pieces of each CanonicalPieces."""
-    spliced: list[CanonicalPieces] = []
-
-    def splice(other: object) -> str:
-        if not isinstance(other, CanonicalPieces):
-            raise TypeError(f"{type(other).__name__} is not a JSON value")
-        spliced.append(other)
-        return _SPLICE
-
-    text = to_utf8("".join(write(value, _code_unit_members, splice)))
-    if not spliced:
-        return [text]
-    out: list[bytes] = []
-    between = text.split(_SPLICE.encode())
-    for piece, pieces in zip(between, spliced, strict=False):
-        out.append(piece)
-        out.extend(pieces.pieces)
-    out.append(between[-1])
-    return out
-
-
-_SPLICE: Final = "\0"  # never raw in JSON text
 
 
 def _code_unit_members(members: dict[str, Any]) -> Iterable[tuple[str, Any]]:
@@ -104,7 +52,7 @@ def request_hash(effect: Mapping[str, Any]) -> str:
     identity = dict(effect)
     if identity.get("kind") == "delegation":
         identity.pop("context", None)
-    return hash_pieces(request_pieces(identity))
+    return hash_pieces([canonical_request(identity)])
 
 
 def hash_pieces(pieces: Iterable[bytes]) -> str:
