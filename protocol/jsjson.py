@@ -334,7 +334,20 @@ def js_members(members: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     return js_order(members).items()
 
 
-_encode_string: Callable[[str], str] = json.encoder.encode_basestring
+_encode_basestring: Callable[[str], str] = json.encoder.encode_basestring
+_SHORT: Final = 64
+"""Characters from which on orjson writes a string faster."""
+
+
+def _encode_string(text: str) -> str:
+    if len(text) < _SHORT:
+        return _encode_basestring(text)
+    try:
+        return orjson.dumps(text).decode()
+    except orjson.JSONEncodeError:
+        return _encode_basestring(text)  # a lone surrogate
+
+
 _int_text = int.__repr__
 _CONSTANTS: Final[dict[Any, str]] = {None: "null", True: "true", False: "false"}
 

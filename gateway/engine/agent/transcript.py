@@ -33,7 +33,13 @@ class Transcript:
         self._counted = 0  # entries counted so far
         self._tokens = 0  # tokens of the entries _from to _counted
         for index, entry in enumerate(entries):
-            self._take(entry, facts_of(entry, f"state.transcript[{index}]"))
+            facts = entry.facts
+            if not isinstance(facts, EntryFacts):
+                facts = facts_of(entry, f"state.transcript[{index}]")
+            if facts.window is None and facts.usage is None:
+                self.entries.append(entry)
+            else:
+                self._take(entry, facts)
 
     def _take(self, entry: Entry, facts: EntryFacts) -> None:
         self.entries.append(entry)
@@ -66,10 +72,14 @@ class Transcript:
     def begin_turn(self, turn_id: str) -> None:
         """Sets the turn that prompts are made for; some reasoning is shown in its own turn only."""
         self._turn_id = turn_id
-        self._canonical = []
-        self._wire = []
+        self._canonical = canonical = []
+        self._wire = wire = []
         for entry in self.entries:
-            self._show(facts_of(entry), turn_id)
+            facts = facts_of(entry)
+            items = facts.items if facts.past_items is None else facts.items_in(turn_id)
+            if items.canonical:
+                canonical.append(items.canonical)
+                wire.append(items.wire)
 
     def _show(self, facts: EntryFacts, turn_id: str) -> None:
         items = facts.items_in(turn_id)
