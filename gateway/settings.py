@@ -167,8 +167,10 @@ def _read_targets(env: Environment) -> dict[str, tuple[Target, ...]]:
     for name, value in values.items():
         if value is not None:
             setting = _TARGET_SETTINGS[name]
-            read = _shards if name == "sandbox-manager" else _one_target
-            targets[name] = read(env, setting, name, value)
+            if name == "sandbox-manager":
+                targets[name] = _shards(env, setting, value)
+            else:
+                targets[name] = _one_target(env, setting, name, value)
     return targets
 
 
@@ -179,7 +181,7 @@ def _one_target(env: Environment, setting: str, name: str, value: str) -> tuple[
     return (Target(name, value),)
 
 
-def _shards(env: Environment, setting: str, name: str, value: str) -> tuple[Target, ...]:
+def _shards(env: Environment, setting: str, value: str) -> tuple[Target, ...]:
     shards: dict[str, Target] = {}
     for part in (part.strip() for part in value.split(",")) if "=" in value else ():
         shard, separator, target = (text.strip() for text in part.partition("="))

@@ -34,11 +34,6 @@ class Leasing:
         self._stopped = False
         self._paused = True
 
-    @property
-    def outstanding(self) -> bool:
-        """A lease is asked for and not answered."""
-        return self._outstanding is not None
-
     def resume(self) -> None:
         """Asks for work from now on."""
         self._paused = False

@@ -134,11 +134,6 @@ class Run:
 
     # From outside
 
-    @property
-    def is_over(self) -> bool:
-        """Nothing more is sent for it."""
-        return self.phase is RunPhase.ENDED
-
     def abort(self, abort: Abort) -> None:
         """Aborts the run; only the first abort counts."""
         self._signal.set(abort)

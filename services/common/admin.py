@@ -46,10 +46,9 @@ class Drainer:
 class AdminServicer(admin_pb2_grpc.AdminServicer):
     """Answers for one process."""
 
-    def __init__(self, service: ServedService, drainer: Drainer, period_s: float = DRAIN_PERIOD_S) -> None:
+    def __init__(self, service: ServedService, drainer: Drainer) -> None:
         self._service = service
         self._drainer = drainer
-        self._period_s = period_s
         self.instance = secrets.token_hex(8)
         self._since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
@@ -84,4 +83,4 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             yield admin_pb2.DrainReply(in_flight=running)
             if not running:
                 return
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(DRAIN_PERIOD_S)

@@ -42,17 +42,13 @@ def bearer(token: str | None) -> Metadata:
     return ((AUTHORIZATION, f"Bearer {first}"),) if first else ()
 
 
-def open_channel(
-    target: str, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES, affinity_authority: str | None = None
-) -> grpc.aio.Channel:
+def open_channel(target: str, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> grpc.aio.Channel:
     """A channel to one address (`host:port`, `ipv4:a:p`, `unix:/path`, `dns:///name:port`).
 
     The bearer goes with each call (`bearer`), not with the channel: gRPC lets no credentials onto a
     connection without TLS, and client interceptors would cost each call a task.
     """
     options: list[tuple[str, int | str]] = channel_options(max_message_bytes)
-    if affinity_authority is not None:
-        options.append(("grpc.default_authority", affinity_authority))
-    elif target.startswith("unix:"):
+    if target.startswith("unix:"):
         options.append(("grpc.default_authority", "localhost"))
     return grpc.aio.insecure_channel(target, options=options)

@@ -58,7 +58,7 @@ class Edge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
                 handler = await continuation(handler_call_details)
                 if handler is None:
                     return None
-                refusing = self._refusing[method] = _rebuild(handler, _refuse(handler))
+                refusing = self._refusing[method] = _rebuild(handler, _refuse)
             return refusing
         wrapped = self._wrapped.get(method)
         if wrapped is None:
@@ -129,11 +129,8 @@ def _behavior(handler: Any) -> Callable[..., Any]:
     return found
 
 
-def _refuse(handler: Any) -> Callable[..., Any]:
-    async def refuse(request: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, REFUSAL_TEXT)
-
-    return refuse
+async def _refuse(request: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, REFUSAL_TEXT)
 
 
 def _rebuild(handler: Any, behavior: Callable[..., Any]) -> Any:

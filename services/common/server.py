@@ -35,7 +35,8 @@ MIB: Final = 1024 * 1024
 DEFAULT_MAX_MESSAGE_BYTES: Final = 64 * MIB + MIB
 """A document of 64 MiB and room for what is around it."""
 
-SECRETS: Final = ("NYLORUN_GRPC_TOKEN",)
+_TOKEN: Final = "NYLORUN_GRPC_TOKEN"
+SECRETS: Final = (_TOKEN,)
 _UNIX: Final = "unix:"
 _CLOSE_SHARE: Final = 1 / 3
 """The part of the stop grace that is kept for closing children and sandboxes."""
@@ -65,22 +66,20 @@ class ServerSettings:
         return self.listen[len(_UNIX) :] if self.listen.startswith(_UNIX) else None
 
 
-def read_server_settings(
-    env: Environment, default_listen: str, token_name: str = "NYLORUN_GRPC_TOKEN"
-) -> ServerSettings:
+def read_server_settings(env: Environment, default_listen: str) -> ServerSettings:
     """Reads what every service reads; problems are noted in `env` (operations 12.3)."""
     refuse_foreign(env)
     if env.text("NYLORUN_HARNESS_TOKEN") or env.text("NYLORUN_HARNESS_TOKEN_FILE"):
         env.problem("NYLORUN_HARNESS_TOKEN belongs to the gateway; this process refuses to start with it.")
     listen = env.text("NYLORUN_GRPC_LISTEN", default_listen) or default_listen
-    token = env.hex_token(token_name, several=True)
+    token = env.hex_token(_TOKEN, several=True)
     if listen.startswith(_UNIX):
         if not listen[len(_UNIX) :].startswith("/"):
             env.problem("NYLORUN_GRPC_LISTEN must name an absolute path after unix:.")
     elif not _is_host_port(listen):
         env.problem("NYLORUN_GRPC_LISTEN must be host:port or unix:/path.")
-    elif token is None and not any(token_name in problem for problem in env.problems):
-        env.problem(f"{token_name} is required: a TCP port is never served without a token.")
+    elif token is None and not any(_TOKEN in problem for problem in env.problems):
+        env.problem(f"{_TOKEN} is required: a TCP port is never served without a token.")
     refuse_tls(env)
     return ServerSettings(
         listen=listen,
@@ -142,7 +141,6 @@ class Port:
     def __init__(self, service: ServedService, settings: ServerSettings, telemetry: Telemetry) -> None:
         self._service = service
         self._settings = settings
-        self._telemetry = telemetry
         self._edge = Edge(BearerCheck(settings.token), telemetry.server_span)
         self._server = grpc.aio.server(interceptors=[self._edge], options=server_options(settings))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]

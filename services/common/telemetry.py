@@ -26,9 +26,9 @@ def new_trace_id() -> str:
     return f"{_RANDOM.getrandbits(128):032x}"
 
 
-def traceparent(trace_id: str, sampled: bool = False) -> str:
-    """A trace context with a fresh span id."""
-    return f"00-{trace_id}-{_RANDOM.getrandbits(64):016x}-{'01' if sampled else '00'}"
+def traceparent(trace_id: str) -> str:
+    """A trace context that is not sampled, with a fresh span id."""
+    return f"00-{trace_id}-{_RANDOM.getrandbits(64):016x}-00"
 
 
 class Telemetry:

@@ -43,7 +43,6 @@ class ManifestFacts:
     hash: str
     text: str
     id: str
-    has_mcp_servers: bool
     agents: Mapping[str | None, AgentTools]
 
 
@@ -88,7 +87,6 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
     """The facts of a manifest that was checked before, under its hash."""
     manifest: Any = jsjson.loads(text)
     agents: dict[str | None, AgentTools] = {}
-    has_servers = False
     for agent_id, agent in _agents(manifest):
         declared: dict[str, frozenset[str]] = {}
         sandboxed: set[str] = set()
@@ -96,9 +94,8 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
             declared[capability["id"]] = frozenset(tool["name"] for tool in capability.get("tools", ()))
             if capability.get("sandbox") is not None:
                 sandboxed.add(capability["id"])
-            has_servers = has_servers or bool(capability.get("mcpServers"))
         agents[agent_id] = AgentTools(declared, frozenset(sandboxed))
-    return ManifestFacts(hash_, text, manifest["id"], has_servers, agents)
+    return ManifestFacts(hash_, text, manifest["id"], agents)
 
 
 def _agents(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
@@ -126,7 +123,7 @@ def runner_of(
 
 
 def mcp_tools_of(snapshot: str) -> McpTools:
-    """The facts of a recorded snapshot, which `read_snapshot` accepted."""
+    """The facts of a snapshot that was checked when it was recorded."""
     document: Any = jsjson.loads(snapshot)
     tools: set[tuple[str | None, str, str]] = set()
     listed: list[dict[str, Any]] = []

@@ -51,11 +51,6 @@ class Network:
     hosts: tuple[str, ...]
     suffixes: tuple[str, ...]
 
-    @property
-    def wants_any(self) -> bool:
-        """The rules allow at least one host."""
-        return self.preset == "open" or bool(self.hosts) or bool(self.suffixes)
-
     def describe(self) -> str:
         """The text that events carry: the preset, and how many hosts come on top of it."""
         extra = len(self.hosts) + len(self.suffixes) - len(set(preset_hosts(self.preset)))

@@ -49,13 +49,13 @@ def cut_line(line: str) -> str:
     return head(line, LINE_UNITS) + ELLIPSIS
 
 
-def cut_middle(text: str, units: int = STREAM_UNITS) -> tuple[str, bool]:
-    """A text of more than `units` units without its middle, and whether anything was left out."""
+def cut_middle(text: str) -> tuple[str, bool]:
+    """A text of more than 30,000 units without its middle, and whether anything was left out."""
     length = len(text) if text.isascii() else utf16_length(text)
-    if length <= units:
+    if length <= STREAM_UNITS:
         return text, False
-    marker = f"\n{ELLIPSIS} [{length - units} characters omitted] {ELLIPSIS}\n"
-    return head(text, units // 2) + marker + tail(text, units // 2), True
+    marker = f"\n{ELLIPSIS} [{length - STREAM_UNITS} characters omitted] {ELLIPSIS}\n"
+    return head(text, STREAM_UNITS // 2) + marker + tail(text, STREAM_UNITS // 2), True
 
 
 def quote(text: str) -> str:

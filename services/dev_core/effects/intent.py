@@ -73,11 +73,10 @@ class Recovery:
     """Which effects a later run can join while they run."""
 
     models: bool
-    tool_gate: bool = False
 
     def joins(self, runner: Runner) -> bool:
         """Whether an effect with that runner may be handed out once more."""
-        return (runner == "model" and self.models) or (runner == "mcp" and self.tool_gate)
+        return runner == "model" and self.models
 
 
 def check_asked(run: HeldRun, asked: Asked) -> None:

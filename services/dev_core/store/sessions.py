@@ -30,7 +30,6 @@ class Session:
     status: Status
     epoch: int
     lease_owner: str | None
-    lease_until_ms: int | None
     turn_id: str | None
     segment: int
     cursor: int
@@ -49,7 +48,7 @@ class Session:
 
 
 _COLUMNS: Final = (
-    "id, agent_id, manifest_hash, status, epoch, lease_owner, lease_until_ms, turn_id, segment, cursor, "
+    "id, agent_id, manifest_hash, status, epoch, lease_owner, turn_id, segment, cursor, "
     "length, turn_cursor, turn_length, created_ms, updated_ms"
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM sessions WHERE id = ?"

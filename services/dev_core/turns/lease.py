@@ -94,7 +94,6 @@ def take_over(
     epoch: int,
     *,
     model_recovers: bool,
-    tool_gate_recovers: bool = False,
     now_ms: int,
 ) -> bool:
     """Ends a lease that lapsed without a release; True when the session is to be offered again.
@@ -116,7 +115,6 @@ def take_over(
         LAPSED_ERROR,
         now_ms,
         keep_models=model_recovers,
-        keep_mcp=tool_gate_recovers,
     )
     if session.status == "running":
         events.append(tx, session_id, "run.lapsed", session.turn_id, {"epoch": epoch}, now_ms)
@@ -135,7 +133,6 @@ def mark_invoking_uncertain(
     now_ms: int,
     *,
     keep_models: bool = False,
-    keep_mcp: bool = False,
 ) -> list[str]:
     """Makes effects that were being carried out uncertain; the ids of those of the session's turn.
 
@@ -143,7 +140,7 @@ def mark_invoking_uncertain(
     """
     lost: list[str] = []
     for effect_id, turn_id, runner in effects.invoking(tx, session.id):
-        if (keep_models and runner == "model") or (keep_mcp and runner == "mcp"):
+        if keep_models and runner == "model":
             continue
         effects.make_uncertain(tx, session.id, effect_id, error, now_ms)
         if turn_id == session.turn_id:
