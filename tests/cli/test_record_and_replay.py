@@ -62,8 +62,9 @@ def record_step(recorder: Recorder, monkeypatch: Any, manifest: Any, step: Any) 
         seen = segment.observe
 
         def observe(effect: Any, known: bool) -> None:
-            seen(effect, known)
             recording.observe(effect, known)
+            # An abort that comes while an effect is asked for comes from here, and is recorded after it.
+            seen(effect, known)
 
         observed = dataclasses.replace(segment, observe=observe)
         return RecordedEngine(make_engine(kind, observed), recording)
