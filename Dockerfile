@@ -1,28 +1,47 @@
 # One image for all processes: the command chooses (`--service harness`, `--service mcp-pool`, ...).
-# BASE is any Debian-based image with Python 3.11 or newer.
+#
+# BASE is any Debian-based image with Python 3.11 or newer. WHEELS is a folder of wheels in the build context,
+# as `make wheels` fills dist/wheels: with it nothing is fetched from a package index, and when the base has
+# tini, ripgrep, libstdc++ and Python's venv module, nothing at all, so that `docker build --network none` works.
 ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
-WORKDIR /src
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
-COPY protos protos
-COPY protocol protocol
-COPY cli cli
-COPY gateway gateway
-COPY services services
-RUN python3 -m pip wheel --no-cache-dir --wheel-dir /wheels .
+ARG WHEELS=
+RUN if ! python3 -c 'import venv, ensurepip' 2>/dev/null; then \
+      apt-get update && apt-get install -y --no-install-recommends python3 python3-venv; \
+    fi
+# README.md stands in for the folder that is not given: COPY needs a source.
+COPY README.md ${WHEELS:-README.md} /wheels/
+COPY pyproject.toml hatch_build.py README.md LICENSE /src/
+COPY protos /src/protos
+COPY protocol /src/protocol
+COPY cli /src/cli
+COPY gateway /src/gateway
+COPY services /src/services
+RUN python3 -m venv /build && python3 -m venv --without-pip /app \
+    && if ls /wheels/whippletree-*.whl >/dev/null 2>&1; \
+       then set -- --no-index --find-links /wheels whippletree; \
+       else set -- /src; fi \
+    && /build/bin/pip --python /app/bin/python install --no-cache-dir --disable-pip-version-check "$@"
 
 FROM ${BASE}
-RUN if ! command -v tini >/dev/null; then \
-      apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*; \
+RUN missing=; \
+    command -v python3 >/dev/null || missing="$missing python3"; \
+    command -v tini >/dev/null || missing="$missing tini"; \
+    command -v rg >/dev/null || missing="$missing ripgrep"; \
+    ls /usr/lib/*/libstdc++.so.6 >/dev/null 2>&1 || missing="$missing libstdc++6"; \
+    if [ -n "$missing" ]; then \
+      apt-get update && apt-get install -y --no-install-recommends $missing && rm -rf /var/lib/apt/lists/*; \
     fi
-COPY --from=build /wheels /wheels
-RUN python3 -m venv /app \
-    && /app/bin/pip install --no-cache-dir --no-index --find-links /wheels whippletree \
-    && rm -rf /wheels \
-    && ln -s /app/bin/whippletree /usr/local/bin/whippletree \
-    && useradd --uid 1000 --user-group --no-create-home --home-dir /harness --shell /usr/sbin/nologin whippletree \
-    && install -d -o 1000 -g 1000 /harness /state /tokens
+# A named volume starts as the image's folder does, its owner included: so every mount point is made here.
+RUN { getent group 1000 || echo "whippletree:x:1000:" >>/etc/group; } \
+    && { getent passwd 1000 || echo "whippletree:x:1000:1000::/harness:/usr/sbin/nologin" >>/etc/passwd; } \
+    && install -d -o 1000 -g 1000 -m 0755 /harness /state \
+    && install -d -o 1000 -g 1000 -m 0700 /tokens /readers/core /readers/harness \
+         /readers/model-executor /readers/mcp-pool /readers/sandbox-manager \
+    && ln -s /app/bin/whippletree /usr/local/bin/whippletree
+COPY --from=build /app /app
+COPY deploy/share-tokens.sh /usr/local/bin/share-tokens
 COPY deploy/model-script.json /etc/whippletree/model-script.json
 ENV PYTHONUNBUFFERED=1
 USER 1000:1000

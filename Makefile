@@ -4,11 +4,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+WHEELS_PYTHON ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
 CODE := protocol cli gateway services bench tests hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test unit system faults lint bench protos clean
+.PHONY: help venv demo up test unit system faults lint bench protos wheels clean
 
 help: ## Explain the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +46,11 @@ bench: $(VENV)/.test ## Run all benchmarks and print them as a table
 
 protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under protos/
 	@$(BIN)/python hatch_build.py
+
+wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a network (WHEELS_PYTHON=3.13: for another Python)
+	@rm -rf dist/wheels
+	@$(PIP) wheel --no-deps --wheel-dir dist/wheels .
+	@$(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels dist/wheels/whippletree-*.whl
 
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist protos/whippletree/v1/*_pb2*.py protos/whippletree/v1/*_pb2*.pyi

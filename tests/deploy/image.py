@@ -1,0 +1,97 @@
+"""The image under test: a base, the wheels, and the build without a network."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.deploy.engine import EngineError, call
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "whippletree:test"
+BASE = "whippletree-base:test"
+PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+DEBIAN = {"3.11": "bookworm", "3.13": "trixie"}
+"""The Debian release whose Python the wheels fit: those of the image are made by the Python of these tests."""
+PACKAGES = ("python3", "python3-venv", "tini", "ripgrep", "libstdc++6")
+
+
+def why_no_base():
+    """Why a base image can't be made on this machine; None when it can."""
+    if os.environ.get("WHIPPLETREE_BASE_IMAGE"):
+        return None
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        reason = "a base image is made by root with mmdebstrap (on Debian: mmdebstrap)"
+    elif PYTHON not in DEBIAN:
+        reason = f"no Debian release has Python {PYTHON} to make a base image of"
+    else:
+        return None
+    return f"{reason}; or name one in WHIPPLETREE_BASE_IMAGE"
+
+
+def build(engine, folder, report):
+    """Builds IMAGE; `report(step, seconds)` hears of each step. Raises EngineError."""
+    with ThreadPoolExecutor(1) as beside:
+        wheels = beside.submit(_timed, report, "make wheels", _make_wheels)
+        base = _timed(report, "base image", lambda: _base(engine, folder))
+        wheels.result()
+    _timed(report, "docker build", lambda: _build(engine, base))
+
+
+def _timed(report, step, action):
+    began = time.monotonic()
+    result = action()
+    report(step, time.monotonic() - began)
+    return result
+
+
+def _make_wheels():
+    call(("make", "--no-print-directory", "wheels", f"WHEELS_PYTHON={PYTHON}"), cwd=ROOT, timeout=300)
+
+
+def _base(engine, folder):
+    named = os.environ.get("WHIPPLETREE_BASE_IMAGE")
+    if named:
+        return named
+    archive = folder / "base.tar"
+    include = ",".join(PACKAGES)
+    call(
+        (
+            "mmdebstrap",
+            "--quiet",
+            "--variant=essential",
+            f"--include={include}",
+            DEBIAN[PYTHON],
+            str(archive),
+        ),
+        timeout=300,
+    )
+    engine.docker("import", str(archive), BASE, timeout=120)
+    archive.unlink()
+    return BASE
+
+
+def _build(engine, base):
+    arguments = (
+        "--build-arg",
+        f"BASE={base}",
+        "--build-arg",
+        "WHEELS=dist/wheels",
+        "--tag",
+        IMAGE,
+        str(ROOT),
+    )
+    command = ("docker", "build", "--quiet", "--network", "none", *arguments)
+    call(command, environ=engine.environ | _builder(engine), timeout=300)
+
+
+def _builder(engine):
+    """Without the buildx plugin, newer clients build only when they are told to do it the old way."""
+    try:
+        call(("docker", "buildx", "version"), environ=engine.environ)
+    except (EngineError, subprocess.SubprocessError):
+        return {"DOCKER_BUILDKIT": "0"}
+    return {}

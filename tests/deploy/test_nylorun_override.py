@@ -1,0 +1,84 @@
+"""deploy/compose.nylorun.yaml: our processes in the place of a Nylorun stack's harness."""
+
+import os
+
+import pytest
+
+from tests.deploy.image import IMAGE, ROOT
+from tests.deploy.stack import Stack
+from tests.deploy.test_compose import read_config
+
+FILES = ("tests/deploy/nylorun.yaml", "deploy/compose.nylorun.yaml")
+OURS = ("harness", "harness-model", "harness-mcp", "harness-sandbox")
+OWNER = os.getuid() or 1234
+"""Who owns the folders: an ordinary user."""
+
+
+def environ(root):
+    """What stands in the stack's .env file."""
+    return {
+        "COMPOSE_PROJECT_NAME": f"whippletree-override-{os.getpid()}",
+        "NYLORUN_HOST_ROOT": str(root),
+        "NYLORUN_UID": str(OWNER),
+        "NYLORUN_GID": str(OWNER),
+        "NYLORUN_HARNESS_TOKEN": "a" * 64,
+        "NYLORUN_MODEL_EXECUTOR_GRPC_TOKEN": "b" * 64,
+        "NYLORUN_MCP_POOL_GRPC_TOKEN": "c" * 64,
+        "NYLORUN_SANDBOX_MANAGER_GRPC_TOKEN": "d" * 64,
+    }
+
+
+@pytest.fixture(scope="module")
+def config():
+    return read_config(*FILES, WHIPPLETREE_IMAGE=IMAGE, **environ("/srv/nylorun"))
+
+
+def test_the_harness_becomes_the_gateway_and_waits_for_core_gates_and_services(config):
+    harness = config["services"]["harness"]
+    assert harness["image"] == IMAGE
+    assert harness["environment"]["NYLORUN_HARNESS_URL"] == "ws://runtime:4200/nylorun/harness/v1"
+    assert harness["environment"]["NYLORUN_GATES_URL"] == "http://gateway:4100"
+    assert set(harness["depends_on"]) == {"runtime", "gateway", *OURS} - {"harness"}
+    assert harness["healthcheck"]["test"][:3] == ["CMD", "whippletree", "healthcheck"]
+
+
+def test_the_core_and_the_gates_stay_as_the_stack_has_them(config):
+    alone = read_config(FILES[0], WHIPPLETREE_IMAGE=IMAGE, **environ("/srv/nylorun"))
+    for name in ("runtime", "gateway"):
+        assert config["services"][name] == alone["services"][name]
+
+
+def test_each_folder_of_the_original_goes_to_the_one_service_that_needs_it(config):
+    mounted = {
+        name: {volume["target"] for volume in config["services"][name].get("volumes", [])} for name in OURS
+    }
+    assert mounted == {
+        "harness": set(),
+        "harness-model": set(),
+        "harness-mcp": {"/harness/plugin-data", "/harness/home", "/harness/tmp", "/srv/nylorun/plugins"},
+        "harness-sandbox": {"/harness/sandboxes"},
+    }
+
+
+def test_the_harness_token_reaches_the_core_and_the_gateway_alone(config):
+    token = environ("")["NYLORUN_HARNESS_TOKEN"]
+    holders = {
+        name for name, one in config["services"].items() if token in one.get("environment", {}).values()
+    }
+    assert holders == {"runtime", "harness"}
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(420)
+def test_the_gateway_connects_to_the_core_of_another_stack_as_the_user_of_its_folders(
+    machine, report, tmp_path
+):
+    for name in ("tenant/sandboxes", "tenant/plugin-data", "tenant/home", "tenant/tmp", "plugins"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        os.chown(folder, OWNER, OWNER)
+    told = environ(tmp_path)
+    stack = Stack(machine, told["COMPOSE_PROJECT_NAME"], [ROOT / file for file in FILES], told)
+    with stack.running(report):
+        assert stack.containers()["harness"]["Health"] == "healthy"
+        assert (tmp_path / "tenant/sandboxes/manager.lock").stat().st_uid == OWNER
