@@ -16,6 +16,7 @@ import services.model_executor.main as model_executor
 import services.model_executor.settings as model_settings
 import services.sandbox_manager.main as sandbox_manager
 import services.sandbox_manager.settings as sandbox_settings
+from cli.demo_agent import sandbox_tools
 from protocol.manifest import validate_agent_manifest
 from services.model_executor.script import read_script
 from tests.docs.pages import DOCS, ROOT, Page
@@ -65,6 +66,16 @@ def test_the_agent_and_the_scripts_of_the_pages_are_valid() -> None:
     read_script(json.dumps(shown))
     [shop] = documents(Page(ROOT / "examples" / "mcp" / "README.md"))
     validate_agent_manifest(shop)
+
+
+def test_the_sandbox_example_has_the_tools_of_the_demo_and_a_script_for_its_agent() -> None:
+    folder = ROOT / "examples" / "sandbox"
+    agent = json.loads((folder / "agent.json").read_text())["manifest"]
+    validate_agent_manifest(agent)
+    assert agent["capabilities"][0]["tools"] == sandbox_tools()
+    script = (folder / "script.json").read_text()
+    read_script(script)
+    assert {entry["agent"] for entry in json.loads(script)["answers"]} == {agent["id"]}
 
 
 @contextlib.asynccontextmanager
