@@ -33,15 +33,20 @@ from protocol.json_schema.scalars import (
 from protocol.steps import NestingError, Steps, run_steps
 from protocol.utf16 import utf16_length
 
-_REFUSED: Final = (
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "if",
-    "then",
-    "else",
-    "dependentSchemas",
-    "dependentRequired",
-)
+_CONDITIONAL: Final = "Conditional schemas (if/then/else) are not supported"
+_DEPENDENT: Final = "dependentSchemas and dependentRequired are not supported"
+_REFUSED: Final = {
+    "unevaluatedItems": "unevaluatedItems is not supported",
+    "unevaluatedProperties": "unevaluatedProperties is not supported",
+    "if": _CONDITIONAL,
+    "then": _CONDITIONAL,
+    "else": _CONDITIONAL,
+    "dependentSchemas": _DEPENDENT,
+    "dependentRequired": _DEPENDENT,
+}
+"""Keywords that can't be compiled, in the order they are looked for, with the peer's words: a model reads
+them when an agent used as a tool can't be rebuilt (agent-engine 17)."""
+
 OLD_DRAFTS: Final = frozenset(
     {"http://json-schema.org/draft-07/schema#", "http://json-schema.org/draft-04/schema#"}
 )
@@ -119,10 +124,10 @@ class Converter:
         if "not" in schema:
             if isinstance(schema["not"], dict | list) and not schema["not"]:
                 return NeverNode()
-            raise SchemaUnsupported("not is not supported (except an empty one, which accepts nothing)")
-        for keyword in _REFUSED:
+            raise SchemaUnsupported("not is not supported in Zod (except { not: {} } for never)")
+        for keyword, refusal in _REFUSED.items():
             if keyword in schema:
-                raise SchemaUnsupported(f"{keyword} is not supported")
+                raise SchemaUnsupported(refusal)
         if truthy(schema.get("$ref")):
             return (yield from self._reference(schema["$ref"]))
         if "enum" in schema:
@@ -145,8 +150,8 @@ class Converter:
             return BooleanNode()
         if kind == "null":
             return NullNode()
-        named = repr(kind[:60]) if isinstance(kind, str) else type_name(kind)
-        raise SchemaUnsupported(f"the type {named} is not supported")
+        named = kind if isinstance(kind, str) else type_name(kind)
+        raise SchemaUnsupported(f"Unsupported type: {named}")
 
     def _types(self, schema: dict[str, Any], kinds: list[Any]) -> Steps[Node]:
         by_kind: dict[str, Node] = {}
@@ -164,7 +169,7 @@ class Converter:
 
     def _reference(self, reference: Any) -> Steps[Node]:
         if not isinstance(reference, str) or not reference.startswith("#"):
-            raise SchemaUnsupported("only references into the schema itself (#/…) are supported")
+            raise SchemaUnsupported("External $ref is not supported, only local refs (#/...) are allowed")
         path = [segment for segment in reference[1:].split("/") if segment]
         # Segments after the second are ignored, so references that differ only there share one node.
         name = None if not path else f"{path[0]}/{path[1] if len(path) > 1 else ''}"
@@ -189,7 +194,7 @@ class Converter:
             elif isinstance(definitions, list) and is_index_key(key) and int(key) < len(definitions):
                 found = definitions[int(key)]
         if not truthy(found):
-            raise SchemaUnsupported(f"nothing is defined at {reference[:100]}")
+            raise SchemaUnsupported(f"Reference not found: {reference}")
         return found
 
     def _object(self, schema: dict[str, Any]) -> Steps[Node]:

@@ -279,7 +279,13 @@ def test_session_tools_that_don_t_fit_a_child_fail_its_calls_only(extra: Any, me
 def test_a_child_whose_schema_can_t_be_compiled_fails_its_calls_only() -> None:
     broken = scout(capability("core", tool("find") | {"inputSchema": {"type": "object", "if": {}}}))
     player = delegated(boss(broken))
-    assert settled(player)["outcome"]["code"] == "delegation.failed"
+    assert settled(player)["outcome"] == {
+        "kind": "failed",
+        "code": "delegation.failed",
+        "message": "Conditional schemas (if/then/else) are not supported",
+    }
+    shaped = scout(outputSchema={"type": "object", "not": {"type": "null"}})
+    assert settled(delegated(boss(shaped)))["outcome"]["code"] == "output.invalid-schema"
     listed = tool("find") | {"inputSchema": {"type": "array"}}
     player = delegated(boss(scout(capability("core", listed))))
     assert settled(player)["outcome"] == {

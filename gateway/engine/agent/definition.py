@@ -14,6 +14,14 @@ from gateway.engine.fragments import Fragment, fragment, quote, shared
 from protocol.json_schema import Schema, SchemaUnsupported, compile_schema
 
 
+class SchemaRefused(EngineRefused):
+    """A schema can't be compiled; `reason` is the validator's own text, without the place."""
+
+    def __init__(self, code: str | None, what: str, reason: str) -> None:
+        super().__init__(code, f"Unsupported JSON Schema of {what}: {reason}")
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A tool as the model sees it and as calls refer to it."""
@@ -91,8 +99,8 @@ def build_definition(
     """Rebuilds the agent of a valid manifest.
 
     Raises EngineRefused `agent.build-failed` for session tools that don't fit, `tool.invalid-schema` for
-    an input schema that isn't one of an object, `output.invalid-schema` for the agent's own output schema,
-    and without a code for a tool's schema that can't be compiled.
+    an input schema that isn't one of an object, and SchemaRefused for a schema that can't be compiled:
+    `output.invalid-schema` for the agent's own, without a code for a tool's.
     """
     extra = owned_session_tools(manifest, session_tools, root_agent_id)
     tools: list[Tool] = []
@@ -155,4 +163,4 @@ def _compile(schema: Mapping[str, Any], what: str, code: str | None = None) -> S
     try:
         return compile_schema(schema)
     except SchemaUnsupported as error:
-        raise EngineRefused(code, f"Unsupported JSON Schema of {what}: {error}") from None
+        raise SchemaRefused(code, what, str(error)) from None

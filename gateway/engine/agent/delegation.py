@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from gateway.engine.agent import texts
 from gateway.engine.agent.context import AgentContext
-from gateway.engine.agent.definition import AgentDefinition
+from gateway.engine.agent.definition import AgentDefinition, SchemaRefused
 from gateway.engine.agent.entry_facts import facts_of
 from gateway.engine.agent.input import Message
 from gateway.engine.agent.loop import AgentRun, Ending
@@ -73,6 +73,8 @@ class Delegations:
     ) -> Work[_Settled]:
         try:
             definition = self._definition(manifest)
+        except SchemaRefused as refused:
+            return _Settled("failed", failed(refused.code or _FAILED, refused.reason))
         except EngineRefused as refused:
             return _Settled("failed", failed(refused.code or _FAILED, refused.message))
         parent = self._parent

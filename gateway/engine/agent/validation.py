@@ -5,8 +5,8 @@ from __future__ import annotations
 from gateway.engine.contract import ABSENT, Absent
 from gateway.engine.failures import WorkFailed
 from protocol.jsjson import JsonValue
+from protocol.json_schema import ABSENT as UNDEFINED
 from protocol.json_schema import Invalid, Schema, Valid, ValidationStopped
-from protocol.json_schema.js_values import ABSENT as UNDEFINED
 
 
 class NoVerdict(WorkFailed):
