@@ -65,7 +65,7 @@ def test_the_agent_and_the_scripts_of_the_pages_are_valid() -> None:
     [shown] = documents(Page(DOCS / "configuration.md"))
     read_script(json.dumps(shown))
     [shop] = documents(Page(ROOT / "examples" / "mcp" / "README.md"))
-    validate_agent_manifest(shop)
+    validate_agent_manifest(shop["manifest"])
 
 
 def test_the_sandbox_example_has_the_tools_of_the_demo_and_a_script_for_its_agent() -> None:
