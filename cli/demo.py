@@ -13,6 +13,7 @@ from typing import Final
 
 from cli.core_client import CoreClient, CoreError, Document
 from cli.demo_agent import QUESTION, manifest
+from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
 from cli.output import format_line
 from cli.ports import free_ports
@@ -24,6 +25,7 @@ from cli.timeline import timeline
 
 AGENT: Final = "demo"
 TURN_BOUND_S: Final = 60.0
+REAL_TURN_BOUND_S: Final = 900.0
 OWN_SETTINGS: Final = frozenset(
     {
         "WHIPPLETREE_MODEL_ROUTE",
@@ -35,13 +37,14 @@ OWN_SETTINGS: Final = frozenset(
 )
 """What the demo decides itself, whatever stands in the environment for `up`: its turn has its own answers."""
 KEPT_LINES: Final = 200
+_MODEL: Final = "Model: scripted answers; --model names a real one."
 
 
 class DemoFailed(Exception):
     """The turn did not complete; the text is the reason in one line."""
 
 
-def run_demo(*, stay: bool) -> int:
+def run_demo(*, stay: bool, model: str | None = None) -> int:
     """The exit code: 0 when the turn completed, else 1 with one line on stderr."""
     with tempfile.TemporaryDirectory(prefix="whippletree-demo-") as folder:
         try:
@@ -51,9 +54,10 @@ def run_demo(*, stay: bool) -> int:
                 ports=free_ports(),
                 environ=demo_environment(os.environ) | {"WHIPPLETREE_CORE_DB": str(state.database)},
                 model_script=write_default_script(state.path),
+                model=None if model is None else choose_model(model, os.environ, state.path),
             )
             return asyncio.run(_demo(plan, stay))
-        except (DemoFailed, CoreError, StartFailed, StateError) as error:
+        except (DemoFailed, CoreError, StartFailed, StateError, ModelChoiceError) as error:
             print(f"The demo failed: {error}", file=sys.stderr)
             return 1
 
@@ -73,6 +77,7 @@ async def _demo(plan: StackPlan, stay: bool) -> int:
         async with running_stack(plan, keep) as stack:
             print("Starting five processes: dev-core, model-executor, mcp-pool, sandbox-manager, gateway ...")
             await stack.ready()
+            print(_MODEL if plan.model is None else plan.model.says, flush=True)
             await _turn(stack)
             if stay:
                 print(f"\nStaying up: {plan.core_url()} until Ctrl-C.", flush=True)
@@ -93,10 +98,10 @@ async def _turn(stack: RunningStack) -> None:
         print(f"\nYou:   {QUESTION}", flush=True)
         turn = await core.send_message(session, QUESTION)
         try:
-            async with asyncio.timeout(TURN_BOUND_S):
+            async with asyncio.timeout(TURN_BOUND_S if stack.plan.model is None else REAL_TURN_BOUND_S):
                 end = await core.turn_end(session, turn)
         except TimeoutError:
-            raise DemoFailed(f"the turn did not end within {TURN_BOUND_S:g} s") from None
+            raise DemoFailed("the turn did not end in time") from None
         effects = await core.effects(session, turn)
         view = await core.session(session)
     if end != "turn.completed":

@@ -33,9 +33,22 @@ app = App(
 )
 
 
+ModelOption = Annotated[
+    str | None,
+    Parameter(
+        help=(
+            "provider/name of a real model. Uses OPENAI_API_KEY and OPENAI_BASE_URL, or ANTHROPIC_API_KEY. "
+            "A local OpenAI-compatible server needs OPENAI_BASE_URL only. Without it, answers are scripted."
+        )
+    ),
+]
+
+
 @app.command
 def demo(
-    *, stay: Annotated[bool, Parameter(negative="", help="Stay up after the turn until Ctrl-C.")] = False
+    *,
+    stay: Annotated[bool, Parameter(negative="", help="Stay up after the turn until Ctrl-C.")] = False,
+    model: ModelOption = None,
 ) -> int:
     """Run one real agent turn on this machine and show what happened.
 
@@ -45,11 +58,11 @@ def demo(
     """
     from cli.demo import run_demo
 
-    return run_demo(stay=stay)
+    return run_demo(stay=stay, model=model)
 
 
 @app.command
-def up() -> int:
+def up(*, model: ModelOption = None) -> int:
     """Start the five processes on this machine and keep them running.
 
     They are the development core, the gateway and the three services, all on 127.0.0.1. A process that
@@ -61,7 +74,7 @@ def up() -> int:
     """
     from cli.up import run_up
 
-    return run_up()
+    return run_up(model)
 
 
 @app.command

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cli.model_choice import ModelChoice
 from cli.ports import HOST, Ports
 from cli.state import StateFolder
 
@@ -58,6 +59,7 @@ class StackPlan:
     ports: Ports
     environ: Mapping[str, str]
     model_script: Path | None = None
+    model: ModelChoice | None = None
     overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def core_url(self) -> str:
@@ -122,15 +124,17 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
         "NYLORUN_GRPC_TOKEN_FILE": str(state.token_file(name)),
         **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL", "NYLORUN_GATES_URL", "NYLORUN_GRPC_REFLECTION"),
     }
+    common["NYLORUN_HARNESS_ROOT"] = str(state.root)
     if name == MODEL:
         return common | _model_settings(plan)
-    common["NYLORUN_HARNESS_ROOT"] = str(state.root)
     return common | _taken_over(plan.environ, *(SANDBOX_SETTINGS if name == SANDBOX else MCP_SETTINGS))
 
 
 def _model_settings(plan: StackPlan) -> dict[str, str]:
     given = {"WHIPPLETREE_GATE_REJOIN_ATTEMPTS": "1", "WHIPPLETREE_GATE_RENEW_TOKEN": "on"}
     given |= _taken_over(plan.environ, *MODEL_SETTINGS)
+    if plan.model is not None:
+        return given | plan.model.settings()
     if plan.model_script is None or "WHIPPLETREE_MODEL_ROUTE" in given:
         return given
     ours = {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": str(plan.model_script)}

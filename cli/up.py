@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
 from cli.output import terminal_sink, wants_colour
 from cli.ports import PortError, check_free, ports_from
@@ -18,17 +19,18 @@ from cli.supervisor import StartFailed
 DEFAULT_STATE = "./.whippletree"
 
 
-def run_up() -> int:
+def run_up(model: str | None = None) -> int:
     """The exit code: 0 after Ctrl-C, 1 when something could not start (one line on stderr)."""
     try:
         ports = ports_from(os.environ)
         check_free(ports)
         state = open_state(Path(os.environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE))
         script = write_default_script(state.path)
-    except (PortError, StateError) as error:
+        chosen = None if model is None else choose_model(model, os.environ, state.path)
+    except (PortError, StateError, ModelChoiceError) as error:
         print(error, file=sys.stderr)
         return 1
-    plan = StackPlan(state=state, ports=ports, environ=dict(os.environ), model_script=script)
+    plan = StackPlan(state=state, ports=ports, environ=dict(os.environ), model_script=script, model=chosen)
     return asyncio.run(_up(plan))
 
 
@@ -37,6 +39,7 @@ async def _up(plan: StackPlan) -> int:
     try:
         async with running_stack(plan, show) as stack:
             await stack.ready()
+            show("up", _model(plan))
             show("up", f"Ready. HTTP API: {plan.core_url()}  (described at {plan.core_url()}/openapi.json)")
             show("up", f"State is kept in {plan.state.path}. Ctrl-C stops everything, a second one at once.")
             await stack.ended()
@@ -44,3 +47,15 @@ async def _up(plan: StackPlan) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _model(plan: StackPlan) -> str:
+    """Which model answers."""
+    if plan.model is not None:
+        return plan.model.says
+    route = plan.environ.get("WHIPPLETREE_MODEL_ROUTE", "").strip() or "scripted"
+    return (
+        "Model: scripted answers; --model names a real one."
+        if route == "scripted"
+        else f"Model route: {route}."
+    )

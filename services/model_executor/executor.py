@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from whippletree.v1 import common_pb2
 
@@ -16,16 +15,17 @@ from services.common.logs import get_logger
 from services.common.work import WorkBook
 from services.model_executor.outcomes import invalid_request
 from services.model_executor.routes import (
+    CONFLICT_TEXT,
+    STALE_TEXT,
     ClosingRoute,
     FixtureRoute,
     ModelCall,
     Pending,
     RemoteRoute,
     Route,
+    StoppingRoute,
+    fingerprint,
 )
-
-CONFLICT_TEXT: Final = "The call changed under the same effect id."
-STALE_TEXT: Final = "stale run: a lease with a higher epoch owns this effect."
 
 CancelState = Literal["not here", "stopping", "finished"]
 
@@ -111,7 +111,7 @@ class ModelExecutor:
         key = WorkKey(call.tenant_id, call.session_id, call.effect_id)
         if self._draining and self._table.running(key) is None and self._table.kept(key) is None:
             raise Draining
-        match self._table.enter(key, _fingerprint(call), Run, call.epoch):
+        match self._table.enter(key, fingerprint(call), Run, call.epoch):
             case Fresh(run):
                 return self._begin(key, call, run)
             case Joined(run):
@@ -170,6 +170,8 @@ class ModelExecutor:
     async def close(self) -> None:
         """Ends all calls in flight without an outcome."""
         self._draining = True
+        if isinstance(self.route, StoppingRoute):
+            self.route.closing()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -239,14 +241,3 @@ class ModelExecutor:
     def _joined(self, call: ModelCall, state: str) -> None:
         self.work.count("model.joined")
         get_logger().info("effect_joined", sessionId=call.session_id, effectId=call.effect_id, state=state)
-
-
-def _fingerprint(call: ModelCall) -> bytes:
-    digest = hashlib.sha256(
-        "\0".join((call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "")).encode(
-            "utf-8", "surrogatepass"
-        )
-    )
-    digest.update(b"\0")
-    digest.update(call.text.encode("utf-8", "surrogatepass"))
-    return digest.digest()

@@ -6,12 +6,15 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from services.common.logs import configure_logging
 from services.common.process import run_process
 from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.server import serve
 from services.common.telemetry import Telemetry, configure_telemetry
+from services.model_executor.direct.route import DirectRoute
+from services.model_executor.direct.store import CallStore
 from services.model_executor.executor import ModelExecutor
 from services.model_executor.gate.client import GateClient
 from services.model_executor.gate.route import GateRoute
@@ -28,6 +31,8 @@ def make_route(settings: Settings) -> Route:
         gate = settings.gate
         client = GateClient(gate.url, silence_s=gate.silence_ms / 1000)
         return GateRoute(client, rejoins=gate.rejoins, renews=gate.renews)
+    if settings.direct is not None:
+        return DirectRoute(settings.direct, CallStore(Path(settings.state_file)))
     return UnusableRoute(settings.route)
 
 

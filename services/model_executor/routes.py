@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
@@ -16,6 +17,8 @@ from services.model_executor.script import Script
 ROUTE_SETTING: Final = "WHIPPLETREE_MODEL_ROUTE"
 SCRIPT_SETTING: Final = "WHIPPLETREE_MODEL_SCRIPT"
 _MARGIN_MS: Final = 5_000
+CONFLICT_TEXT: Final = "The call changed under the same effect id."
+STALE_TEXT: Final = "stale run: a lease with a higher epoch owns this effect."
 
 
 class ModelCall(msgspec.Struct, frozen=True):
@@ -40,6 +43,18 @@ class ModelCall(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Neither token nor content."""
         return f"ModelCall({self.session_id!r}, {self.effect_id!r})"
+
+
+def fingerprint(call: ModelCall) -> bytes:
+    """A digest of all that makes a call: the same id with another one is a conflict."""
+    digest = hashlib.sha256(
+        "\0".join((call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "")).encode(
+            "utf-8", "surrogatepass"
+        )
+    )
+    digest.update(b"\0")
+    digest.update(call.text.encode("utf-8", "surrogatepass"))
+    return digest.digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +114,15 @@ class RemoteRoute(Protocol):
 
     async def cancel(self, tenant_id: str, effect_id: str, token: str | None) -> None:
         """Stops a call there. Never fails; at most 2 s."""
+        ...
+
+
+@runtime_checkable
+class StoppingRoute(Protocol):
+    """A route that must tell the end of the process from a cancel."""
+
+    def closing(self) -> None:
+        """The process ends: calls that are cancelled from now on were given up."""
         ...
 
 

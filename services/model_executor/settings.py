@@ -8,6 +8,7 @@ from typing import Final
 
 from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
+from services.model_executor.direct.config import ConfigInvalid, DirectConfig, load_config
 from services.model_executor.gate.client import SILENCE_MS
 from services.model_executor.routes import ROUTE_SETTING, SCRIPT_SETTING
 from services.model_executor.script import Script, ScriptInvalid, load_script
@@ -15,6 +16,7 @@ from services.model_executor.script import Script, ScriptInvalid, load_script
 __all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
 
 DEFAULT_LISTEN: Final = "0.0.0.0:4410"
+CONFIG_SETTING: Final = "WHIPPLETREE_MODEL_CONFIG"
 ROUTES: Final = ("gate", "direct", "scripted")
 
 
@@ -36,6 +38,8 @@ class Settings:
     route: str
     script: Script | None = None
     gate: GateSettings | None = None
+    direct: DirectConfig | None = None
+    state_file: str = ""
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -57,5 +61,29 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
             script = load_script(path)
         except ScriptInvalid as error:
             env.problem(f"{SCRIPT_SETTING}: {error}.")
+    root = env.absolute_path("NYLORUN_HARNESS_ROOT", "/harness")
+    direct: DirectConfig | None = None
+    config = env.text(CONFIG_SETTING)
+    if route == "direct":
+        direct = _direct(env, config, environ)
     env.finish()
-    return Settings(server=server, route=route, script=script, gate=gate if route == "gate" else None)
+    state_file = (direct.state_file if direct is not None else None) or f"{root}/model/state.sqlite"
+    return Settings(
+        server=server,
+        route=route,
+        script=script,
+        gate=gate if route == "gate" else None,
+        direct=direct,
+        state_file=state_file,
+    )
+
+
+def _direct(env: Environment, path: str | None, environ: Mapping[str, str]) -> DirectConfig | None:
+    if path is None:
+        env.problem(f"{CONFIG_SETTING} is required for the route direct: a TOML file of providers.")
+        return None
+    try:
+        return load_config(path, environ)
+    except ConfigInvalid as error:
+        env.problem(f"{CONFIG_SETTING}: {error}.")
+        return None

@@ -15,6 +15,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 
 GROUPS = {
     "At run time": PROJECT["project"]["dependencies"],
+    "With an extra": PROJECT["project"]["optional-dependencies"]["providers"],
     "For tests": PROJECT["dependency-groups"]["test"],
     "For lint and types": PROJECT["dependency-groups"]["lint"],
     "For the build": PROJECT["build-system"]["requires"],

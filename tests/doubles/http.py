@@ -111,8 +111,8 @@ class HttpDouble:
         try:
             while not wire.closed and await self._one(wire):
                 pass
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            pass
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, asyncio.CancelledError):
+            pass  # the client went, or the double ends
         except Exception as error:  # noqa: BLE001  (shown by the test)
             self.failures.append(error)
         finally:

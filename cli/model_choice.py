@@ -1,0 +1,106 @@
+"""`--model provider/name`: a real model for `up` and `demo`, from the variables that people have set anyway.
+
+The key goes into a file (0600) in the state folder and the configuration names that file: the model-executor
+alone reads it, and no process has it in its environment.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.common.urls import parse_url
+
+OPENAI, ANTHROPIC = "openai", "anthropic"
+_APIS: Final = {OPENAI: "openai-completions", ANTHROPIC: "anthropic-messages"}
+_KEYS: Final = {OPENAI: "OPENAI_API_KEY", ANTHROPIC: "ANTHROPIC_API_KEY"}
+_URLS: Final = {OPENAI: "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
+DIRECT: Final = "direct"
+
+
+class ModelChoiceError(Exception):
+    """The choice can't be used; one line that says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """A chosen model: its configuration file, and what to tell people. No secret is in it."""
+
+    config: Path
+    says: str
+
+    def settings(self) -> dict[str, str]:
+        """The model-executor's settings."""
+        return {"WHIPPLETREE_MODEL_ROUTE": DIRECT, "WHIPPLETREE_MODEL_CONFIG": str(self.config)}
+
+
+def choose_model(model: str, environ: Mapping[str, str], folder: Path) -> ModelChoice:
+    """Writes the files of a choice into a folder. Raises ModelChoiceError.
+
+    `anthropic/NAME` calls Anthropic. Any other provider is OpenAI or a server that speaks its API at
+    OPENAI_BASE_URL, which needs no key.
+    """
+    provider, _, name = model.partition("/")
+    if not provider or not name or not model.isprintable():
+        raise ModelChoiceError("--model must be provider/name, for instance openai/gpt-5 or anthropic/NAME.")
+    vendor = ANTHROPIC if provider == ANTHROPIC else OPENAI
+    key, url = _value(environ, _KEYS[vendor]), _value(environ, _URLS[vendor])
+    if url is not None:
+        parts = parse_url(url)
+        if parts is None or parts.scheme not in ("http", "https"):
+            raise ModelChoiceError(f"{_URLS[vendor]} must be an http or https URL.")
+    if url is None and provider != vendor:
+        raise ModelChoiceError(f"--model {model}: set OPENAI_BASE_URL to the server's address.")
+    if key is None and url is None:
+        local = "" if vendor == ANTHROPIC else ", or OPENAI_BASE_URL to a server that needs no key"
+        raise ModelChoiceError(f"--model {model}: set {_KEYS[vendor]}{local}.")
+    if importlib.util.find_spec(vendor) is None:
+        raise ModelChoiceError(
+            f"--model {model} needs the package {vendor}: pip install 'whippletree[{vendor}]'."
+        )
+    try:
+        config = _write(folder, model, vendor, key, url)
+    except OSError as error:
+        raise ModelChoiceError(f"{folder} can't be written: {error.strerror or error}.") from None
+    return ModelChoice(config, f"Model: {model} at {_shown(url)}." if url else f"Model: {model}.")
+
+
+def _value(environ: Mapping[str, str], name: str) -> str | None:
+    return environ.get(name, "").strip() or None
+
+
+def _write(folder: Path, model: str, vendor: str, key: str | None, url: str | None) -> Path:
+    provider = model.partition("/")[0]
+    key_file = folder / "tokens" / "model-key"
+    key_file.parent.mkdir(mode=0o700, exist_ok=True)
+    lines = [f"default = {json.dumps(model)}", f"[providers.{json.dumps(provider)}]"]
+    lines.append(f"api = {json.dumps(_APIS[vendor])}")
+    if url is not None:
+        lines.append(f"base_url = {json.dumps(url)}")
+    if key is None:
+        key_file.unlink(missing_ok=True)
+    else:
+        _secret(key_file, key)
+        lines.append(f"api_key_file = {json.dumps(str(key_file))}")
+    config = folder / "model.toml"
+    _secret(config, "\n".join(lines))
+    return config
+
+
+def _secret(path: Path, text: str) -> None:
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text + "\n")
+    partial.replace(path)
+
+
+def _shown(url: str) -> str:
+    """Without what may be a password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

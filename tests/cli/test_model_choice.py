@@ -1,0 +1,60 @@
+"""`--model`: which variables it takes, what it writes, and who gets the key."""
+
+import json
+
+import pytest
+
+from cli.model_choice import ModelChoiceError, choose_model
+from cli.ports import Ports
+from cli.stack import MODEL, StackPlan, process_specs
+from cli.state import open_state
+from services.model_executor.direct.config import load_config
+
+KEY = "sk-very-secret-key-0123456789"
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "api", "key", "url"),
+    [
+        ("openai/m", {"OPENAI_API_KEY": KEY}, "openai-completions", KEY, "https://api.openai.com/v1"),
+        ("anthropic/a/b", {"ANTHROPIC_API_KEY": KEY}, "anthropic-messages", KEY, "https://api.anthropic.com"),
+        ("local/q", {"OPENAI_BASE_URL": "http://h:1/v1"}, "openai-completions", None, "http://h:1/v1"),
+        ("openai/q", {"OPENAI_BASE_URL": "http://h:1/v1/"}, "openai-completions", None, "http://h:1/v1"),
+    ],
+)
+def test_a_choice_is_a_configuration_that_the_executor_reads(tmp_path, model, environ, api, key, url):
+    state = open_state(tmp_path / "state")
+    choice = choose_model(model, environ, state.path)
+    config = load_config(str(choice.config), {})
+    selected = config.select(None)
+    assert (selected.provider.api, selected.provider.key, selected.provider.base_url) == (api, key, url)
+    assert f"{selected.provider.name}/{selected.model}" == model
+    assert model in choice.says
+    assert KEY not in choice.config.read_text() + choice.says
+    for path in (choice.config, state.path / "tokens" / "model-key"):
+        assert not path.exists() or path.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_process_has_the_key_in_its_environment_or_arguments(tmp_path):
+    state = open_state(tmp_path / "state")
+    environ = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "PATH": "/bin"}
+    plan = StackPlan(state, Ports(), environ, model=choose_model("openai/m", environ, state.path))
+    for spec in process_specs(plan):
+        assert KEY not in json.dumps([spec.argv, dict(spec.environ)])
+        assert ("WHIPPLETREE_MODEL_CONFIG" in spec.environ) is (spec.name == MODEL)
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "says"),
+    [
+        ("m", {}, "provider/name"),
+        ("/m", {}, "provider/name"),
+        ("openai/m", {}, "set OPENAI_API_KEY"),
+        ("anthropic/m", {"OPENAI_API_KEY": KEY}, "set ANTHROPIC_API_KEY"),
+        ("mistral/m", {"OPENAI_API_KEY": KEY}, "OPENAI_BASE_URL"),
+        ("openai/m", {"OPENAI_BASE_URL": "h:1"}, "OPENAI_BASE_URL"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path, model, environ, says):
+    with pytest.raises(ModelChoiceError, match=says):
+        choose_model(model, environ, tmp_path)

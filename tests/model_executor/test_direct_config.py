@@ -1,0 +1,111 @@
+"""The direct route's file: what it may say, what is refused, which model a call gets (model-executor 13.1)."""
+
+import pytest
+
+from services.model_executor.direct.config import ConfigInvalid, ModelInfo, Price, load_config, read_config
+from services.model_executor.settings import SettingsError, read_settings
+from tests.common.support import TOKEN
+
+SECRET = "sk-secret-0123456789"
+WHOLE = """
+route = "direct"
+default = "local/qwen"
+state_file = "/tmp/x/state.sqlite"
+[providers.local]
+api = "openai-completions"
+base_url = "http://vllm:8000/v1/"
+headers = {"X-Team" = "blue-team"}
+compat = {usage_in_stream = false, max_tokens_field = "max_tokens"}
+[providers.local.models."qwen"]
+context_window = 1000
+max_output_tokens = 100
+input = ["text"]
+reasoning = true
+price = {input=1, output=2.5, cache_read=0.1, cache_write=3}
+[providers.claude]
+api = "anthropic-messages"
+api_key_env = "KEY"
+[retry]
+attempts = 5
+"""
+
+
+def test_a_whole_file_is_read():
+    config = read_config(WHOLE, {"KEY": f" {SECRET} "})
+    local = config.providers["local"]
+    assert (local.base_url, local.needs_key, local.key) == ("http://vllm:8000/v1", False, None)
+    assert local.models["qwen"] == ModelInfo(1000, 100, False, True, Price(1, 2.5, 0.1, 3))
+    assert config.providers["claude"].key == SECRET
+    assert config.providers["claude"].base_url == "https://api.anthropic.com"
+    assert (config.retry.attempts, config.retry.base_delay_ms) == (5, 2000)
+    assert SECRET not in repr(config)
+    assert local.secrets == ("blue-team",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "provider", "model"),
+    [
+        (None, "local", "qwen"),
+        ("claude/opus", "claude", "opus"),
+        ("claude/a/b", "claude", "a/b"),
+        ("qwen/32b", "local", "qwen/32b"),
+        ("other", "local", "other"),
+        ("claude", "local", "claude"),
+    ],
+)
+def test_a_call_s_model_id_picks_provider_and_model(asked, provider, model):
+    selected = read_config(WHOLE, {}).select(asked)
+    assert (selected.provider.name, selected.model) == (provider, model)
+    assert model == "qwen" or selected.info == ModelInfo()
+
+
+BASE = 'default="p/m"\n[providers.p]\napi="openai-completions"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x", "not TOML"),
+        ("", "default"),
+        ('default="p"', "provider/model"),
+        ('default="q/m"\n[providers.p]\napi="openai-completions"', "provider q"),
+        ('default="p/m"\n[providers.p]\napi="grpc"', "providers.p.api"),
+        (BASE + "odd=1", "providers.p.odd is not known"),
+        ("odd=1\n" + BASE, "odd is not known"),
+        (BASE + 'base_url="ftp://x"', "providers.p.base_url"),
+        (BASE + 'api_key_file="/nowhere"', "providers.p.api_key_file: /nowhere can't be read"),
+        (BASE + 'api_key_file="/x"\napi_key_env="X"', "leave one out"),
+        (BASE + "compat={odd=true}", "providers.p.compat.odd"),
+        (BASE + 'compat={native_schema="yes"}', "true or false"),
+        (BASE + 'compat={thinking="deep"}', "adaptive, budget"),
+        (BASE + "headers={a=1}", "providers.p.headers"),
+        (BASE + "[providers.p.models.m]\ncontext_window=0", "context_window"),
+        (BASE + '[providers.p.models.m]\ninput=["sound"]', "input"),
+        (BASE + "[providers.p.models.m]\nprice={input=-1}", "price.input"),
+        (BASE + "[retry]\nattempts=0", "retry.attempts"),
+        (BASE + "[caps]\nday_usd=1", "[caps] is not built yet"),
+        (BASE + '[media]\nurl="x"', "[media] is not built yet"),
+        ('route="gate"\n' + BASE, "route"),
+        ('state_file="x"\n' + BASE, "state_file"),
+        ('shared_state="x"\n' + BASE, "shared_state"),
+    ],
+)
+def test_what_is_wrong_is_named(text, says):
+    with pytest.raises(ConfigInvalid) as caught:
+        read_config(text, {})
+    assert says in str(caught.value)
+
+
+def test_a_key_file_is_read_and_a_file_that_is_missing_stops_the_start(tmp_path):
+    (tmp_path / "key").write_text(f"{SECRET}\n")
+    path = tmp_path / "model.toml"
+    path.write_text(BASE + f'api_key_file="{tmp_path}/key"')
+    assert load_config(str(path), {}).providers["p"].key == SECRET
+    settings = {"NYLORUN_GRPC_TOKEN": TOKEN, "WHIPPLETREE_MODEL_ROUTE": "direct"}
+    found = read_settings(settings | {"WHIPPLETREE_MODEL_CONFIG": str(path)})
+    assert found.direct is not None
+    assert found.state_file == "/harness/model/state.sqlite"
+    assert SECRET not in repr(found)
+    for config, says in ((None, "is required"), ("/nowhere", "can't be read")):
+        with pytest.raises(SettingsError, match=says):
+            read_settings(settings | ({} if config is None else {"WHIPPLETREE_MODEL_CONFIG": config}))

@@ -1,0 +1,172 @@
+"""Started calls outlive their process and are never sent again (model-executor 13.7)."""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from services.model_executor.direct.config import read_config
+from services.model_executor.direct.route import DirectRoute
+from services.model_executor.direct.store import KEEP_MS, CallStore
+from services.model_executor.executor import ModelExecutor
+from tests.common.support import BOUND_S, until
+from tests.doubles.http import serving
+from tests.doubles.providers import ProviderDouble, held, openai_text
+from tests.model_executor.direct import HI, KEY, config_text, of, openai
+from tests.model_executor.support import call_of, document, user
+
+
+def another(double, path, **changes):
+    """The executor of a new process: a store of its own over the same file."""
+    text = config_text(double.origin, "openai-completions")
+    for name, value in changes.items():
+        text = f"{name} = {value}\n{text}"
+    return ModelExecutor(DirectRoute(read_config(text, {"KEY": KEY}), CallStore(path)))
+
+
+async def asked(executor, **changes):
+    async with asyncio.timeout(BOUND_S):
+        return json.loads(await executor.call(call_of(HI, **changes)))
+
+
+async def test_a_finished_call_is_answered_by_the_next_process(tmp_path):
+    path = tmp_path / "model" / "state.sqlite"
+    async with openai(openai_text(), store=CallStore(path)) as it:
+        first = await it.ask()
+        second = another(it.double, path)
+        assert await asked(second) == first
+        conflict = json.loads(await second.call(call_of(document(user("other")))))
+        await second.close()
+        assert "changed under the same effect id" in conflict["message"]
+        assert len(it.double.requests) == 1
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_stored_outcome_is_kept_for_less_than_30_minutes_and_a_lower_epoch_is_stale(tmp_path):
+    now = [0]
+    store = CallStore(tmp_path / "s", lambda: now[0])
+    key = ("t", "s", "e")
+    assert (await store.begin(key, b"d", 3)).verdict == "fresh"
+    await store.finish(key, "x")
+    assert (await store.begin(key, b"d", 2)).verdict == "stale"
+    assert (await store.begin(key, b"o", 3)).verdict == "conflict"
+    now[0] = KEEP_MS - 1
+    assert (await store.begin(key, b"d", 3)).outcome == "x"
+    now[0] = KEEP_MS
+    assert (await store.begin(key, b"d", 3)).verdict == "fresh"
+    await store.close()
+
+
+async def test_a_call_of_a_living_process_is_not_started_by_another(tmp_path):
+    go = asyncio.Event()
+    async with openai(held(go, openai_text()), store=CallStore(tmp_path / "s")) as it:
+        running = asyncio.ensure_future(it.ask())
+        await it.double.arrived.wait()
+        other = another(it.double, tmp_path / "s")
+        outcome = await asked(other, rejoin=True)
+        assert of(outcome) == ("transient", True)
+        assert "another model-executor" in outcome["message"]
+        go.set()
+        assert (await running)["output"]
+        assert (await asked(other))["output"]
+        await other.close()
+        assert len(it.double.requests) == 1
+
+
+@pytest.mark.spec("model-executor:15.50")
+async def test_a_killed_process_s_call_is_lost_and_never_sent_again(tmp_path):
+    go = asyncio.Event()
+    async with serving(ProviderDouble(replies=[held(go, openai_text())])) as double, asyncio.timeout(60):
+        config = tmp_path / "model.toml"
+        config.write_text(config_text(double.origin, "openai-completions"))
+        code = (
+            "import asyncio, sys\n"
+            "from pathlib import Path\n"
+            "from tests.model_executor.support import call_of\n"
+            "from tests.model_executor.direct import HI\n"
+            "from services.model_executor.direct.config import load_config\n"
+            "from services.model_executor.direct.route import DirectRoute\n"
+            "from services.model_executor.direct.store import CallStore\n"
+            "from services.model_executor.executor import ModelExecutor\n"
+            "async def main():\n"
+            "    route = DirectRoute(load_config(sys.argv[1], {'KEY': 'k' * 9}), CallStore(Path(sys.argv[2])))\n"
+            "    await ModelExecutor(route).call(call_of(HI))\n"
+            "asyncio.run(main())\n"
+        )
+        child = subprocess.Popen([sys.executable, "-c", code, str(config), str(tmp_path / "s")])
+        try:
+            await double.arrived.wait()
+        finally:
+            os.kill(child.pid, signal.SIGKILL)
+            await asyncio.to_thread(child.wait, 20)
+        go.set()
+        for rejoin in (True, False):
+            executor = another(double, tmp_path / "s")
+            outcome = await asked(executor, rejoin=rejoin)
+            await executor.close()
+            assert of(outcome) == ("transient", True)
+            assert "may have been billed" in outcome["message"]
+        assert len(double.requests) == 1
+
+
+async def test_the_end_of_a_process_stores_the_failure_of_what_still_runs(tmp_path):
+    async with openai(held(asyncio.Event(), openai_text()), store=CallStore(tmp_path / "s")) as it:
+        running = asyncio.ensure_future(it.ask())
+        await it.double.arrived.wait()
+        await it.executor.close()
+        running.cancel()
+        other = another(it.double, tmp_path / "s")
+        outcome = await asked(other)
+        await other.close()
+        assert of(outcome) == ("transient", True)
+        assert "stopped during the call" in outcome["message"]
+        assert len(it.double.requests) == 1
+
+
+async def test_a_cancelled_call_may_be_asked_anew(tmp_path):
+    from services.common.calls import WorkKey
+    from services.model_executor.executor import CallAborted
+    from tests.model_executor.support import CANCEL
+
+    go = asyncio.Event()
+    async with openai(held(go, openai_text()), openai_text(), store=CallStore(tmp_path / "s")) as it:
+        running = asyncio.ensure_future(it.ask())
+        await it.double.arrived.wait()
+        await it.executor.stop(WorkKey("t", "s", "e"), CANCEL, None)
+        with pytest.raises(CallAborted):
+            await running
+        await until(lambda: not it.executor._tasks)
+        assert (await it.ask())["output"]
+
+
+async def test_without_a_shared_store_a_re_sent_call_that_is_not_known_is_lost(tmp_path):
+    async with serving(ProviderDouble(replies=[openai_text()])) as double:
+        for shared, requests in (("false", 0), ("true", 1)):
+            executor = another(double, tmp_path / shared, shared_state=shared)
+            outcome = await asked(executor, rejoin=True)
+            await executor.close()
+            assert len(double.requests) == requests
+            assert ("output" in outcome) is bool(requests)
+
+
+async def test_a_store_that_cannot_be_used_sends_nothing(tmp_path):
+    path = tmp_path / "s"
+    path.write_text("no database" * 100)
+    async with openai(openai_text(), store=CallStore(path)) as it:
+        assert of(await it.ask()) == ("transient", True)
+        assert it.double.requests == []
+
+
+async def test_no_content_is_stored_but_the_outcome(tmp_path):
+    async with openai(openai_text("answer"), store=CallStore(tmp_path / "s")) as it:
+        await it.ask(document(user("a question of mine")))
+    with sqlite3.connect(tmp_path / "s") as db:
+        [row] = db.execute("SELECT * FROM calls").fetchall()
+    db.close()
+    assert "a question of mine" not in str(row)
+    assert KEY not in str(row)
