@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.engine.contract import Abort, AbortKind, EffectRequest
 from protocol.jsjson import JsonValue, Parsed
+from services.common.latch import Latch
 
 __all__ = [
     "Abort",
@@ -42,59 +42,20 @@ class ExecutionFailed(Exception):
     """An effect has no outcome: it is reported with this message and becomes uncertain (harness-api 6.8)."""
 
 
-class AbortSignal:
-    """A run's abort: set once, the first one wins, listeners are called at once and in order."""
+class AbortSignal(Latch[Abort]):
+    """A run's abort: set once, the first one wins."""
 
-    def __init__(self) -> None:
-        self._abort: Abort | None = None
-        self._listeners: list[Callable[[Abort], None]] = []
+    __slots__ = ()
 
     @property
     def abort(self) -> Abort | None:
         """The abort, or None."""
-        return self._abort
-
-    def set(self, abort: Abort) -> bool:
-        """Aborts; False when it already was."""
-        if self._abort is not None:
-            return False
-        self._abort = abort
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener(abort)
-        return True
-
-    def listen(self, listener: Callable[[Abort], None]) -> Callable[[], None]:
-        """Calls `listener` at the abort (at once if it has happened); returns how to stop listening."""
-        if self._abort is not None:
-            listener(self._abort)
-            return lambda: None
-        self._listeners.append(listener)
-
-        def forget() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return forget
-
-    async def wait(self) -> Abort:
-        """Waits for the abort."""
-        future: asyncio.Future[Abort] = asyncio.get_running_loop().create_future()
-
-        def arrived(abort: Abort) -> None:
-            if not future.done():
-                future.set_result(abort)
-
-        forget = self.listen(arrived)
-        try:
-            return await future
-        finally:
-            forget()
+        return self.value
 
     def raise_if_set(self) -> None:
         """Raises RunAborted when aborted."""
-        if self._abort is not None:
-            raise RunAborted(self._abort)
+        if self.value is not None:
+            raise RunAborted(self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from whippletree.v1 import common_pb2
 
 from services.common.errors import Refused, unavailable
+from services.common.latch import Latch
 from services.common.work import Phase
 
 ReplyT = TypeVar("ReplyT")
@@ -37,36 +38,19 @@ class EffectRaised(Exception):
     """The work failed in a way that is not an outcome; the text crosses, so it must hold no secret."""
 
 
-class AbortLatch:
-    """The abort of one piece of work: set once, the first kind wins."""
+class AbortLatch(Latch[int]):
+    """The abort of one piece of work; the first kind wins."""
 
-    def __init__(self) -> None:
-        self.kind: int | None = None
-        self._event = asyncio.Event()
-        self._listeners: list[Callable[[int], None]] = []
+    __slots__ = ()
 
-    def set(self, kind: int) -> None:
-        """Aborts; an unspecified kind is read as shutdown."""
-        if self.kind is not None:
-            return
-        self.kind = kind or SHUTDOWN
-        self._event.set()
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener(self.kind)
+    @property
+    def kind(self) -> int | None:
+        """The abort, a value of AbortKind; None while there is none."""
+        return self.value
 
-    def listen(self, listener: Callable[[int], None]) -> None:
-        """Calls `listener` at the abort, at once when it has happened."""
-        if self.kind is not None:
-            listener(self.kind)
-        else:
-            self._listeners.append(listener)
-
-    async def wait(self) -> int:
-        """Waits for the abort; gives its kind."""
-        await self._event.wait()
-        assert self.kind is not None
-        return self.kind
+    def set(self, kind: int) -> bool:
+        """Aborts; an unspecified kind is read as shutdown. False when it was aborted before."""
+        return super().set(kind or SHUTDOWN)
 
 
 @dataclass(frozen=True, slots=True)

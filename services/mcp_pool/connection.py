@@ -21,7 +21,7 @@ class Abort(Protocol):
         """The abort, or None."""
         ...
 
-    def listen(self, listener: Callable[[int], None]) -> None:
+    def listen(self, listener: Callable[[int], None]) -> object:
         """Calls `listener` at the abort, at once when it has happened."""
         ...
 

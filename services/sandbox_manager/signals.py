@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from services.common.latch import Latch
 
 CANCEL = "cancel"
 SHUTDOWN = "shutdown"
@@ -11,53 +10,17 @@ DEADLINE = "deadline"
 OWNERSHIP_LOST = "ownership.lost"
 
 
-class Signal:
+class Signal(Latch[str]):
     """Why an operation is to be stopped, once it is. All kinds kill a command alike (sandbox-manager 11.1)."""
 
-    __slots__ = ("_kind", "_listeners")
-
-    def __init__(self) -> None:
-        self._kind: str | None = None
-        self._listeners: list[Callable[[], None]] = []
+    __slots__ = ()
 
     @property
     def kind(self) -> str | None:
         """`cancel`, `shutdown`, `deadline` or `ownership.lost`; None while nothing was aborted."""
-        return self._kind
+        return self.value
 
     @property
     def aborted(self) -> bool:
         """The operation is to be stopped."""
-        return self._kind is not None
-
-    def set(self, kind: str) -> bool:
-        """Aborts. The first kind stays; False when there was one already."""
-        if self._kind is not None:
-            return False
-        self._kind = kind
-        listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            listener()
-        return True
-
-    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Calls `listener` at the abort, at once if it has happened. Returns how to stop listening."""
-        if self._kind is not None:
-            listener()
-            return lambda: None
-        self._listeners.append(listener)
-
-        def forget() -> None:
-            if listener in self._listeners:
-                self._listeners.remove(listener)
-
-        return forget
-
-    async def wait(self) -> None:
-        """Returns at the abort."""
-        heard = asyncio.Event()
-        forget = self.listen(heard.set)
-        try:
-            await heard.wait()
-        finally:
-            forget()
+        return self.value is not None

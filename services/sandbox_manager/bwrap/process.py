@@ -58,7 +58,7 @@ async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
     if signal.aborted:
         return ExecResult(ABORTED, "", "", killed=True)
     sandbox = _Sandbox(_spawn(launch))
-    forget = signal.listen(lambda: sandbox.kill(ABORTED))
+    forget = signal.listen(lambda _: sandbox.kill(ABORTED))
     timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, sandbox.kill, TIMED_OUT)
     try:
         await sandbox.begin()

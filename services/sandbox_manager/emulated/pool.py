@@ -79,7 +79,7 @@ class ChildPool:
     async def _run(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
         child = await self._take()
         self._prepare_another()
-        forget = signal.listen(lambda: child.kill(ABORTED))
+        forget = signal.listen(lambda _: child.kill(ABORTED))
         timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, child.kill, TIMED_OUT)
         try:
             return await child.run(request)
