@@ -152,7 +152,7 @@ def all_in_one() -> int:
 
 
 @app.command
-def tokens(folder: Path) -> int:
+def tokens(folder: Path, /) -> int:
     """Make the tokens that the processes of a stack share, one file each, in FOLDER.
 
     Files that are there already stay as they are. `up` does this by itself; containers need it.
@@ -221,7 +221,7 @@ def replay(
 
 
 @app.command
-def diff(a: Path, b: Path) -> int:
+def diff(a: Path, b: Path, /) -> int:
     """Name the first effect in which two recorded runs part, and where in its document.
 
     Ids of session and turn that differ count as equal, so that two turns of one agent can be compared.
@@ -247,7 +247,8 @@ def run(argv: Sequence[str]) -> int:
         result = app(list(argv), exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         text = " ".join(str(error).split())
-        print(f"{text} Try `whippletree --help`.", file=sys.stderr)
+        command = " ".join(("whippletree", *(error.command_chain or ())))
+        print(f"{text} Try `{command} --help`.", file=sys.stderr)
         return 1
     return result if isinstance(result, int) else 0
 

@@ -70,6 +70,9 @@ class _Suite:
         total = self._same + self._drifts + self._unusable
         if not alone:
             say(_summary(total, self._same, self._drifts, self._unusable, self._others))
+        if not total:
+            text = "No recordings there. A gateway writes them when WHIPPLETREE_RECORD_DIR names a folder."
+            say(text, file=sys.stderr)
         if self._drifts:
             return DRIFT
         return UNUSABLE if self._unusable or not total else SAME

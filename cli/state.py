@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 TOKEN_NAMES = ("harness", "model-executor", "mcp-pool", "sandbox-manager")
 TOKEN_BYTES = 32
@@ -56,6 +58,32 @@ def open_state(path: Path) -> StateFolder:
             "Name another one with WHIPPLETREE_STATE_DIR."
         ) from error
     return state
+
+
+def hold_state(state: StateFolder) -> TextIO:
+    """Takes the folder for this process until the file is closed, so that no second `up` uses it.
+
+    Raises StateError when another one does.
+    """
+    path = state.path / "up.lock"
+    try:
+        file = path.open("a+")
+    except OSError as error:
+        raise StateError(f"{path} can't be written: {error.strerror or error}.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with file:
+            file.seek(0)
+            holder = file.read().strip()
+        raise StateError(
+            f"Another `whippletree up`{f' (process {holder})' if holder else ''} runs with the state folder "
+            f"{state.path}. Stop it with Ctrl-C, or name another folder with WHIPPLETREE_STATE_DIR."
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
 
 
 def make_token(path: Path) -> None:

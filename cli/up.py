@@ -13,7 +13,7 @@ from cli.output import terminal_sink, wants_colour
 from cli.ports import PortError, check_free, ports_from
 from cli.running_stack import running_stack
 from cli.stack import StackPlan
-from cli.state import StateError, open_state
+from cli.state import StateError, hold_state, open_state
 from cli.supervisor import StartFailed
 
 DEFAULT_STATE = "./.whippletree"
@@ -23,15 +23,17 @@ def run_up(model: str | None = None) -> int:
     """The exit code: 0 after Ctrl-C, 1 when something could not start (one line on stderr)."""
     try:
         ports = ports_from(os.environ)
-        check_free(ports)
         state = open_state(Path(os.environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE))
+        held = hold_state(state)
+        check_free(ports)
         script = write_default_script(state.path)
         chosen = None if model is None else choose_model(model, os.environ, state.path)
     except (PortError, StateError, ModelChoiceError) as error:
         print(error, file=sys.stderr)
         return 1
     plan = StackPlan(state=state, ports=ports, environ=dict(os.environ), model_script=script, model=chosen)
-    return asyncio.run(_up(plan))
+    with held:
+        return asyncio.run(_up(plan))
 
 
 async def _up(plan: StackPlan) -> int:
@@ -40,7 +42,7 @@ async def _up(plan: StackPlan) -> int:
         async with running_stack(plan, show) as stack:
             await stack.ready()
             show("up", _model(plan))
-            show("up", f"Ready. HTTP API: {plan.core_url()}  (described at {plan.core_url()}/openapi.json)")
+            show("up", f"Ready. Page and HTTP API: {plan.core_url()}  (described at {plan.core_url()}/openapi.json)")
             show("up", f"State is kept in {plan.state.path}. Ctrl-C stops everything, a second one at once.")
             await stack.ended()
     except StartFailed as error:

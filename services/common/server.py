@@ -180,7 +180,9 @@ class Port:
         try:
             port = self._server.add_insecure_port(self._settings.listen)
         except RuntimeError as error:
-            raise StartFailed(f"Can't listen on {self._settings.listen}; is it in use?") from error
+            raise StartFailed(
+                f"Can't listen on {self._settings.listen}; is it in use? NYLORUN_GRPC_LISTEN names the address."
+            ) from error
         if path is None:
             self.address = f"{self._settings.listen.rpartition(':')[0]}:{port}"
 

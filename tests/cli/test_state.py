@@ -1,9 +1,10 @@
+import os
 import stat
 
 import pytest
 
 from cli.model_script import FILE_NAME, write_default_script
-from cli.state import TOKEN_NAMES, StateError, open_state
+from cli.state import TOKEN_NAMES, StateError, hold_state, open_state
 
 
 def test_tokens_are_made_once_and_closed_to_others(tmp_path):
@@ -29,6 +30,13 @@ def test_a_folder_that_can_not_be_made_is_named_with_its_setting(tmp_path):
     blocker.write_text("")
     with pytest.raises(StateError, match="WHIPPLETREE_STATE_DIR"):
         open_state(blocker / "below")
+
+
+def test_one_up_at_a_time_has_the_folder_and_a_second_one_is_told_which(tmp_path):
+    state = open_state(tmp_path)
+    with hold_state(state), pytest.raises(StateError, match=rf"\(process {os.getpid()}\).*{tmp_path}"):
+        hold_state(state)
+    hold_state(state).close()
 
 
 def test_a_script_that_is_there_stays_and_one_that_can_not_be_written_is_named(tmp_path):
