@@ -42,7 +42,8 @@ async def _up(plan: StackPlan) -> int:
         async with running_stack(plan, show) as stack:
             await stack.ready()
             show("up", _model(plan))
-            show("up", f"Ready. Page and HTTP API: {plan.core_url()}  (described at {plan.core_url()}/openapi.json)")
+            url = plan.core_url()
+            show("up", f"Ready. Page and HTTP API: {url}  (described at {url}/openapi.json)")
             show("up", f"State is kept in {plan.state.path}. Ctrl-C stops everything, a second one at once.")
             await stack.ended()
     except StartFailed as error:
