@@ -9,13 +9,14 @@ from typing import Any
 from gateway.connection import CallEnd, Connection, Reply
 from gateway.engine.contract import AbortKind
 from gateway.gate import ServicesGate
-from gateway.harness_api.closing import NORMAL, RECONNECTING, STOPPED
+from gateway.harness_api.closing import RECONNECTING, STOPPED
 from gateway.harness_api.events import MessageArrived, RequestArrived
 from gateway.runs.host import Identity, RunHost
 from gateway.runs.leasing import Leasing
 from gateway.runs.live import LiveRuns
 from gateway.runs.run import abort_of
 from gateway.workspaces import WorkspaceRequests
+from protocol.closing import NORMAL
 from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonValue
 from protocol.methods import API_VERSION, HelloResult

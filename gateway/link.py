@@ -12,10 +12,11 @@ from gateway.backoff import Backoff
 from gateway.connection import Connection
 from gateway.fleet import ServicesHealth
 from gateway.gate import ServicesGate
-from gateway.harness_api.closing import NORMAL, STOPPED
+from gateway.harness_api.closing import STOPPED
 from gateway.runs.host import RunHost
 from gateway.settings import without_userinfo
 from gateway.websocket import Dialer, DialFailed
+from protocol.closing import NORMAL
 from services.common.logs import error_text, get_logger
 
 Credentials = Callable[[], Awaitable[str]]

@@ -10,14 +10,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from gateway.harness_api.closing import (
-    INVALID_DATA,
-    INVALID_FRAME,
-    NORMAL,
-    NOT_JSON,
-    Close,
-    cut_reason,
-)
+from gateway.harness_api.closing import Close
 from gateway.harness_api.events import (
     CallFailed,
     CallSucceeded,
@@ -28,6 +21,7 @@ from gateway.harness_api.events import (
     RequestGivenUp,
 )
 from protocol import frames, methods
+from protocol.closing import INVALID_DATA, INVALID_FRAME, NORMAL, NOT_JSON, cut_reason
 from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonError, JsonValue
 from protocol.methods import MethodInvalid

@@ -43,7 +43,7 @@ GATEWAY = {
     ),
     "a file that the core reads from a workspace": ("gateway.executors.workspaces:MAX_FILE_BYTES", BYTES),
     "the body of `POST /drain`": ("gateway.health:MAX_BODY_BYTES", KIB),
-    "the reason of a close": ("gateway.harness_api.closing:MAX_REASON_BYTES", BYTES),
+    "the reason of a close": ("protocol.closing:MAX_REASON_BYTES", BYTES),
     "one recording": ("gateway.settings:DEFAULT_RECORD_FILE_BYTES", MIB),
     "all recordings": ("gateway.settings:DEFAULT_RECORD_FOLDER_BYTES", GIB),
     "recordings in a folder": ("gateway.recording.folder:MAX_FILES", PLAIN),

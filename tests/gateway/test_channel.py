@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.harness_api.channel import Channel, FrameTooLarge
-from gateway.harness_api.closing import Close, cut_reason, describe_close
+from gateway.harness_api.closing import Close, describe_close
 from gateway.harness_api.events import (
     CallFailed,
     CallSucceeded,
@@ -17,6 +17,7 @@ from gateway.harness_api.events import (
     RequestGivenUp,
 )
 from protocol import jsjson
+from protocol.closing import cut_reason
 from protocol.errors import HarnessApiError
 from tests.gateway.support import HELLO, lease
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias
 
 from protocol import frames
+from protocol.closing import INVALID_DATA, INVALID_FRAME, NORMAL, NOT_JSON
 from protocol.errors import HarnessApiError
 from protocol.frames import FrameInvalid
 from protocol.jsjson import JsonError
@@ -19,7 +20,6 @@ from protocol.methods import CORE_METHODS, MethodInvalid, check_params, check_re
 from services.common.logs import error_text, get_logger
 from services.dev_core.store.database import StoreFailed
 
-NOT_JSON: Final = "Harness API frames are JSON text"
 CLOSED: Final = "The Harness API connection closed"
 
 Handler: TypeAlias = Callable[["Serving"], Coroutine[Any, Any, Any] | None]
@@ -90,18 +90,18 @@ class Channel:
     def receive(self, text: str | bytes) -> None:
         """Takes one WebSocket message: text as `str`, binary as `bytes`."""
         if isinstance(text, bytes):
-            self._close(1007, NOT_JSON)
+            self._close(INVALID_DATA, NOT_JSON)
             return
         try:
             frame = frames.decode_frame(text)
         except FrameInvalid as error:
             if error.id is None:
-                self._close(1000, f"invalid frame: {error.reason}")
+                self._close(NORMAL, INVALID_FRAME + error.reason)
             else:
-                self._send(frames.encode_refusal(error.id, "invalid", f"invalid frame: {error.reason}"))
+                self._send(frames.encode_refusal(error.id, "invalid", INVALID_FRAME + error.reason))
             return
         except JsonError:
-            self._close(1007, NOT_JSON)
+            self._close(INVALID_DATA, NOT_JSON)
             return
         match frame:
             case frames.Request():

@@ -13,13 +13,13 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import DATA_OPCODES, Frame, Opcode
 from websockets.protocol import State
 
+from protocol.closing import cut_reason
 from services.dev_core.clock import new_id
 from services.dev_core.harness.channel import Channel, Handler
 
 if TYPE_CHECKING:
     from services.dev_core.harness.run import Run
 
-MAX_REASON_BYTES: Final = 120
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 """Written for a harness that does not read; more drops the connection."""
 MAX_IN_FLIGHT: Final = 8192
@@ -84,11 +84,6 @@ class HarnessSocket(ServerConnection):
         self._flush_due = False
         if not self.transport.is_closing():
             self.send_data()
-
-
-def cut_reason(reason: str) -> str:
-    """A close reason of at most 120 bytes; a code point that is cut becomes a replacement character."""
-    return reason.encode("utf-8", "replace")[:MAX_REASON_BYTES].decode("utf-8", "replace")
 
 
 class Connection:

@@ -14,6 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.datastructures import Headers, MultipleValuesError
 from websockets.http11 import Request, Response
 
+from protocol.closing import GOING_AWAY
 from services.common.logs import get_logger
 from services.dev_core.harness.channel import Serving
 from services.dev_core.harness.connection import Connection, HarnessSocket
@@ -79,7 +80,7 @@ class HarnessListener:
         """Closes every connection with 1001, drops those that do not answer within a second."""
         self.close_door()
         for connection in list(self._scheduler.connections.values()):
-            connection.close(1001, STOP_REASON)
+            connection.close(GOING_AWAY, STOP_REASON)
         if self._server is not None:
             self._server.close(close_connections=False)
             await self._server.wait_closed()
@@ -120,7 +121,7 @@ class HarnessListener:
         connection = Connection(socket, serve_one, ping_ms=self._ping_ms, silence_ms=self._silence_ms)
         self._scheduler.attach(connection)
         if self._closing:
-            connection.close(1001, STOP_REASON)
+            connection.close(GOING_AWAY, STOP_REASON)
         try:
             await connection.serve()
         finally:
