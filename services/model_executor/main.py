@@ -57,7 +57,7 @@ def main(environ: Mapping[str, str]) -> int:
     configure_logging("model-executor", settings.server.log_level)
     set_not_dumpable()
     telemetry = configure_telemetry(environ, "harness-model")
-    forget_secrets(SECRETS)
+    forget_secrets([*SECRETS, *(settings.direct.key_variables() if settings.direct is not None else ())])
     return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=True)
 
 

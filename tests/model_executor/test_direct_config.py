@@ -37,6 +37,7 @@ def test_a_whole_file_is_read():
     assert local.models["qwen"] == ModelInfo(1000, 100, False, True, Price(1, 2.5, 0.1, 3))
     assert config.providers["claude"].key == SECRET
     assert config.providers["claude"].base_url == "https://api.anthropic.com"
+    assert config.key_variables() == ["KEY"]
     assert (config.retry.attempts, config.retry.base_delay_ms) == (5, 2000)
     assert SECRET not in repr(config)
     assert local.secrets == ("blue-team",)

@@ -74,6 +74,7 @@ class Provider:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     compat: Mapping[str, Any] = field(default_factory=dict)
     models: Mapping[str, ModelInfo] = field(default_factory=dict)
+    key_variable: str | None = None
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -121,6 +122,10 @@ class DirectConfig:
     retry: Retry = field(default_factory=Retry)
     state_file: str | None = None
     shared_state: bool = True
+
+    def key_variables(self) -> list[str]:
+        """The variables that keys were read from, to be forgotten."""
+        return [name for one in self.providers.values() if (name := one.key_variable) is not None]
 
     def select(self, model_id: str | None) -> Selected:
         """The model of an id: `provider/model`, or a model of the default provider."""
@@ -195,6 +200,7 @@ def _provider(name: str, value: Any, environ: Mapping[str, str]) -> Provider:
         headers,
         _compat(_table(value, "compat", f"{path}."), f"{path}.compat."),
         models,
+        value.get("api_key_env"),
     )
 
 
