@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ def choose_model(model: str, environ: Mapping[str, str], folder: Path) -> ModelC
         raise ModelChoiceError(f"--model {model}: set {_KEYS[vendor]}{local}.")
     if importlib.util.find_spec(vendor) is None:
         raise ModelChoiceError(
-            f"--model {model} needs the package {vendor}: pip install 'whippletree[{vendor}]'."
+            f"--model {model} needs the package {vendor}: {sys.executable} -m pip install {vendor}"
         )
     try:
         config = _write(folder, model, vendor, key, url)

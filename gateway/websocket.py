@@ -94,7 +94,9 @@ class WebSocketDialer:
                 close_timeout=self._timing.close_handshake,
             )
         except InvalidStatus as refusal:
-            raise DialFailed(f"refused: {refusal.response.status_code}") from None
+            status = refusal.response.status_code
+            hint = " (NYLORUN_HARNESS_TOKEN is not the core's token)" if status == 401 else ""
+            raise DialFailed(f"refused: {status}{hint}") from None
         except (OSError, UnicodeError, EOFError, InvalidHandshake, InvalidURI) as error:
             raise DialFailed(_reason(error)) from None
         return _WebSocket(cast(_HeardConnection, connection))

@@ -27,9 +27,16 @@ _LISTED: Final = 100
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 body { max-width: 62rem; margin: 0 auto; padding: 1rem; }
+h1 { overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #8884; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font-size: .85rem; }
+@media (max-width: 40rem) {
+  thead { display: none; }
+  tr, td:last-child { display: block; }
+  tr { border-bottom: 1px solid #8884; padding: .3rem 0; }
+  td { display: inline-block; border: 0; padding: .1rem .3rem; }
+}
 """
 _STYLE_HASH: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 POLICY: Final = (
