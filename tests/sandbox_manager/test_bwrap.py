@@ -5,6 +5,7 @@ then gives root up) and as an ordinary user alike.
 """
 
 import asyncio
+import errno
 import os
 import platform
 import struct
@@ -400,6 +401,21 @@ async def test_a_program_that_is_gone_is_an_error_for_people() -> None:
     launch = Launch(("/no/such/program",), (), lambda files: b"", {}, {}, None)
     with pytest.raises(BackendError, match="could not be started"):
         await run(launch, SECOND, Signal())
+
+
+async def test_without_a_descriptor_left_nothing_is_left_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    launch = Launch(
+        ("/bin/sh", "-c", "sleep 31.4166"), (), lambda files: b"", {}, {"PATH": "/usr/bin:/bin"}, None
+    )
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BackendError, match="could not be started"):
+        await run(launch, SECOND, Signal())
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert _alive("31.4166") == []
 
 
 # The filter

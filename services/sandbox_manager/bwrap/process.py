@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
 from services.sandbox_manager.contract import BackendError, ExecResult
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.text import decode
 
-STREAM_BYTES: Final = 4 * 1024 * 1024
-"""Kept of each stream; the rest is counted and dropped."""
 READ_BYTES: Final = 64 * 1024
 PIPES_AFTER_KILL_S: Final = 1.0
 """How long killed processes may hold a pipe before it is closed under them."""
@@ -29,9 +28,6 @@ GONE_AFTER_KILL_S: Final = 5.0
 """How long the kernel may take to end a killed sandbox."""
 SETUP_LIMIT_S: Final = 20.0
 """From the start of bubblewrap to the start of its command."""
-
-TIMED_OUT: Final = 124
-ABORTED: Final = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
     Raises BackendError when the sandbox could not be set up or ended in another way than its command did.
     """
     if signal.aborted:
-        return ExecResult(ABORTED, "", "", killed=True)
+        return NEVER_BEGAN
     sandbox = _Sandbox(_spawn(launch))
     forget = signal.listen(lambda _: sandbox.kill(ABORTED))
     timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, sandbox.kill, TIMED_OUT)
@@ -72,6 +68,7 @@ async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
 @dataclass(slots=True)
 class _Spawned:
     process: subprocess.Popen[bytes]
+    pidfd: int
     status: int
     block: int
 
@@ -113,11 +110,22 @@ def _spawn(launch: Launch) -> _Spawned:
     finally:
         for descriptor in given:
             os.close(descriptor)
-    for pipe in (process.stdout, process.stderr):
-        # For `> /dev/stderr`: where we are root the command is another user, and the pipes are ours.
-        if pipe is not None:
+    pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
+    try:
+        for pipe in pipes:
+            # For `> /dev/stderr`: where we are root the command is another user, and the pipes are ours.
             os.fchmod(pipe.fileno(), 0o666)
-    return _Spawned(process, status_read, block_write)
+        pidfd = os.pidfd_open(process.pid)
+    except OSError as error:
+        # No descriptor is left. It waits for our word before anything runs inside.
+        process.kill()
+        process.wait()
+        for pipe in pipes:
+            pipe.close()
+        for descriptor in kept:
+            os.close(descriptor)
+        raise BackendError(f"The sandbox could not be started: {error.strerror}.") from error
+    return _Spawned(process, pidfd, status_read, block_write)
 
 
 def _memory_file(data: bytes) -> int:
@@ -128,19 +136,6 @@ def _memory_file(data: bytes) -> int:
         os.close(descriptor)
         raise
     return descriptor
-
-
-class _Stream:
-    """What was read of one pipe."""
-
-    def __init__(self) -> None:
-        self.kept = bytearray()
-        self.dropped = 0
-
-    def add(self, data: bytes) -> None:
-        room = STREAM_BYTES - len(self.kept)
-        self.kept += data[:room]
-        self.dropped += max(len(data) - room, 0)
 
 
 class _Sandbox:
@@ -159,13 +154,13 @@ class _Sandbox:
         self._first_gone = asyncio.Event()
         self._open: set[int] = set()
         self._deadline: asyncio.TimerHandle | None = None
-        self.stdout, self.stderr = _Stream(), _Stream()
+        self.stdout, self.stderr = Captured(), Captured()
         assert spawned.process.stdout is not None
         assert spawned.process.stderr is not None
         self._read(spawned.status, self._add_status)
         self._read(spawned.process.stdout.fileno(), self.stdout.add)
         self._read(spawned.process.stderr.fileno(), self.stderr.add)
-        self._pidfd = os.pidfd_open(spawned.process.pid)
+        self._pidfd = spawned.pidfd
         self._open.add(self._pidfd)
         self._loop.add_reader(self._pidfd, self._exited)
 
@@ -187,15 +182,7 @@ class _Sandbox:
         code, killed = self._exit_code(), self._killed
         if code is None and killed is None:
             raise BackendError(self._why())
-        return ExecResult(
-            exit_code=killed if killed is not None else code or 0,
-            stdout=decode(bytes(self.stdout.kept)),
-            stderr=decode(bytes(self.stderr.kept)),
-            killed=killed is not None,
-            timed_out=killed == TIMED_OUT,
-            stdout_dropped=self.stdout.dropped,
-            stderr_dropped=self.stderr.dropped,
-        )
+        return exec_result(self.stdout, self.stderr, code or 0, killed)
 
     def kill(self, exit_code: int) -> None:
         """Ends the whole sandbox. The first reason stays; nothing happens once it has ended."""

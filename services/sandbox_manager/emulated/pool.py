@@ -18,22 +18,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.common.logs import get_logger
+from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
 from services.sandbox_manager.contract import BackendError, ExecResult
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated import wire
 from services.sandbox_manager.signals import Signal
-from services.sandbox_manager.text import decode
 
 MOST_CHILDREN: Final = 4
 START_LIMIT_S: Final = 60.0
 """For the interpreter and the library to be loaded, on a machine that has much else to do."""
-STREAM_BYTES: Final = 4 * 1024 * 1024
-"""Kept of each stream; the rest is counted and dropped."""
 READ_BYTES: Final = 256 * 1024
 RESIDENT_BYTES: Final = 256 * 1024 * 1024
 """A child that keeps more than this after a command is replaced."""
-TIMED_OUT: Final = 124
-ABORTED: Final = 130
 MOST_TRIES: Final = 4
 """How many children may die idle, one after the other, before a request has begun."""
 _MODULE: Final = "services.sandbox_manager.emulated.child"
@@ -69,7 +65,7 @@ class ChildPool:
         What was written before a kill is in the result. The time limit counts from when a child is free.
         """
         if signal.aborted:
-            return ExecResult(ABORTED, "", "", killed=True)
+            return NEVER_BEGAN
         async with self._free:
             for _ in range(MOST_TRIES):
                 with contextlib.suppress(_NeverBegan):
@@ -165,22 +161,12 @@ class _NeverBegan(Exception):
     """A child ended before it had read its request: another one may take it."""
 
 
-class _Stream:
-    def __init__(self) -> None:
-        self.kept = bytearray()
-        self.dropped = 0
-
-    def add(self, data: bytes) -> None:
-        room = STREAM_BYTES - len(self.kept)
-        self.kept += data[:room]
-        self.dropped += max(len(data) - room, 0)
-
-
 class _Child:
     """One child process."""
 
     def __init__(self, root: Path, identity: Identity | None) -> None:
         self._process = _spawn(root, identity or Identity(os.getuid(), os.getgid()))
+        self._pidfd = _open_pidfd(self._process)
         self.pid = self._process.pid
         self._loop = asyncio.get_running_loop()
         self._messages = wire.Reader()
@@ -193,14 +179,13 @@ class _Child:
         self._begun = False
         self.busy = True
         self.alive = True
-        self._stdout, self._stderr = _Stream(), _Stream()
+        self._stdout, self._stderr = Captured(), Captured()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._input, False)
         os.set_blocking(self._output, False)
         self._loop.add_reader(self._output, self._readable)
-        self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def ready(self) -> None:
@@ -213,7 +198,7 @@ class _Child:
     async def run(self, request: Mapping[str, Any]) -> ExecResult:
         """Has it do one thing. Raises BackendError when it ended without being told to."""
         self.busy, self._begun = True, False
-        self._stdout, self._stderr = _Stream(), _Stream()
+        self._stdout, self._stderr = Captured(), Captured()
         self._end = self._loop.create_future()
         self._unsent += wire.document(wire.REQUEST, request)
         self._writable()
@@ -226,15 +211,7 @@ class _Child:
         if end is not None and "error" in end:
             raise BackendError(f"The emulated shell can't work on this workspace: {end['error']}.")
         killed = self._killed if end is None else None
-        return ExecResult(
-            exit_code=int(end["exitCode"]) if end is not None else killed or 0,
-            stdout=decode(bytes(self._stdout.kept)),
-            stderr=decode(bytes(self._stderr.kept)),
-            killed=killed is not None,
-            timed_out=killed == TIMED_OUT,
-            stdout_dropped=self._stdout.dropped,
-            stderr_dropped=self._stderr.dropped,
-        )
+        return exec_result(self._stdout, self._stderr, 0 if end is None else int(end["exitCode"]), killed)
 
     def kill(self, exit_code: int) -> None:
         """Ends the process and all that it started; the first reason stays."""
@@ -331,3 +308,16 @@ def _spawn(root: Path, owner: Identity) -> subprocess.Popen[bytes]:
         )
     except OSError as error:
         raise BackendError(f"The emulated shell can't be started: {error.strerror}.") from error
+
+
+def _open_pidfd(process: subprocess.Popen[bytes]) -> int:
+    """Raises BackendError, and then the process is gone."""
+    try:
+        return os.pidfd_open(process.pid)
+    except OSError as error:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        raise BackendError(f"The emulated shell can't be watched: {error.strerror}.") from error
