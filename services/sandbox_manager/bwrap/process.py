@@ -118,7 +118,7 @@ def _spawn(launch: Launch) -> _Spawned:
         pidfd = os.pidfd_open(process.pid)
     except OSError as error:
         # No descriptor is left. It waits for our word before anything runs inside.
-        process.kill()
+        os.killpg(process.pid, signals.SIGKILL)
         process.wait()
         for pipe in pipes:
             pipe.close()

@@ -315,7 +315,7 @@ def _open_pidfd(process: subprocess.Popen[bytes]) -> int:
     try:
         return os.pidfd_open(process.pid)
     except OSError as error:
-        process.kill()
+        os.killpg(process.pid, signals.SIGKILL)
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
