@@ -409,7 +409,7 @@ async def test_without_a_descriptor_left_nothing_is_left_either(monkeypatch: pyt
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     launch = Launch(
-        ("/bin/sh", "-c", "sleep 31.4166"), (), lambda files: b"", {}, {"PATH": "/usr/bin:/bin"}, None
+        ("/bin/sh", "-c", "exec sleep 31.4166"), (), lambda files: b"", {}, {"PATH": "/usr/bin:/bin"}, None
     )
     before = os.listdir("/proc/self/fd")
     with pytest.raises(BackendError, match="could not be started"):
