@@ -55,6 +55,7 @@ class _Entry:
     last_used: float
     active: int = 0
     retired: bool = False
+    discarded: bool = False
     gone: asyncio.Future[None] | None = None
 
 
@@ -185,7 +186,7 @@ class ConnectionPool:
                 if pending.cancelled():
                     raise McpFailure(_SHUTTING_DOWN)
                 entry = pending.result()
-            if entry.connection.usable:
+            if entry.connection.usable and not entry.discarded:
                 return entry
         raise ConnectionLost("The MCP server ends as soon as it is started.")
 
@@ -224,6 +225,7 @@ class ConnectionPool:
 
     def _discard_entry(self, entry: _Entry) -> None:
         self._retiring.discard(entry)
+        entry.discarded = True
         closing, gone = self.discard(entry.connection), entry.gone
         if gone is not None:
             closing.add_done_callback(lambda _: None if gone.done() else gone.set_result(None))

@@ -43,7 +43,7 @@ async def test_its_tools_are_discovered_and_called(harness):
 def test_the_manifest_on_its_page_is_valid_and_names_its_tools():
     page = PAGE.read_text()
     (block,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    document = json.loads(block)
+    document = json.loads(block)["manifest"]
     validate_agent_manifest(document)
     (server,) = document["capabilities"][0]["mcpServers"].values()
     assert server["args"] == ORDERS["args"]

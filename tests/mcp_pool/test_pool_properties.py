@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.common.effect_run import CANCEL, AbortLatch
@@ -87,6 +87,7 @@ async def play(steps):
 
 
 @settings(max_examples=150, deadline=None)
+@example([("hold openings", None), ("call", "s1"), ("close session", "s1"), ("call", "s1")])
 @given(st.lists(STEP, max_size=14))
 def test_every_connection_is_closed_once_and_never_under_a_call(steps):
     async def bounded():
