@@ -309,7 +309,7 @@ async def test_runs_of_one_agent_share_its_manifest_and_snapshot():
 SERVERS = {"rootManifest": {"id": "a1", "capabilities": [{"id": "docs", "mcpServers": {"docs": {}}}]}}
 
 
-@pytest.mark.spec("harness-api:10.31")
+@pytest.mark.spec("harness-api:10.31", "mcp-pool:11.3")
 @virtual_time
 async def test_the_first_recorded_snapshot_is_used_and_not_the_one_that_was_sent():
     async with gateway(one_after_another(effect("e1"))) as gw:
@@ -352,6 +352,7 @@ async def test_diagnostics_of_a_reconnect_are_sent_without_a_snapshot():
         assert gw.segments[0].session_tools == [2]
 
 
+@pytest.mark.spec("mcp-pool:11.1")
 @virtual_time
 async def test_agents_without_servers_and_flows_prepare_nothing():
     async with gateway(at_once()) as gw:
@@ -360,6 +361,7 @@ async def test_agents_without_servers_and_flows_prepare_nothing():
         await gw.leased(run_id="r2", engine="flow", routing=SERVERS)
         await core.expect("turn.completed", runId="r2")
         assert gw.fake.prepared == []
+        assert "session.mcp" not in core.methods()
 
 
 @virtual_time

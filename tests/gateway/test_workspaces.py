@@ -219,6 +219,7 @@ async def test_a_lost_connection_stops_the_work_as_a_shutdown():
         assert len(gw.host.tasks) == 0
 
 
+@pytest.mark.spec("sandbox-manager:19.30")
 @virtual_time
 async def test_requests_are_served_at_once_beside_each_other_and_beside_our_own():
     """Core reads files while our intent is unanswered: nothing may wait for anything else."""
@@ -235,6 +236,8 @@ async def test_requests_are_served_at_once_beside_each_other_and_beside_our_own(
         intent = await core.expect("effect.intent")
         first = core.ask("workspace.exec", BASH)
         assert (await asked(core, "workspace.report", {}))["ok"] is True
+        file = {"session": SESSION, "spec": None, "bytes": {"path": "/workspace/a", "maxBytes": 3}}
+        assert (await asked(core, "workspace.read", file))["r"] == {"kind": "missing"}
         release.set()
         assert (await core.response(first))["ok"] is True
         core.answer(intent, {"status": "completed", "outcome": {"value": 1}})
