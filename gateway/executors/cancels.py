@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
-from typing import Any
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -15,6 +15,7 @@ from whippletree.v1 import common_pb2
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.timings import ExecutorTimings
+from gateway.executors.unary_call import UnaryMethod
 from services.common.metadata import Metadata
 
 
@@ -40,16 +41,7 @@ async def _cancel(
     request: common_pb2.CancelRequest,
     metadata: Metadata,
     timings: ExecutorTimings,
-) -> Any:
-    path = f"/{full_name}/Cancel"
-    method = replica.callables.get(path)
-    if method is None:
-        method = replica.callables[path] = replica.channel.unary_unary(
-            path,
-            request_serializer=common_pb2.CancelRequest.SerializeToString,
-            response_deserializer=common_pb2.CancelReply.FromString,
-        )
-    try:
-        return await method(request, metadata=metadata, timeout=timings.cancel)
-    except (grpc.aio.AioRpcError, grpc.aio.UsageError):
-        return None
+) -> None:
+    method = UnaryMethod(f"/{full_name}/Cancel", common_pb2.CancelRequest, common_pb2.CancelReply)
+    with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+        await method.on(replica)(request, metadata=metadata, timeout=timings.cancel)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -23,7 +23,7 @@ from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.resend import Resends
 from gateway.executors.run_servers import servers_for
-from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.status import RESENT, CallFailed
 from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod, call_unary
@@ -43,7 +43,10 @@ _DISCOVER: Final = UnaryMethod(
 _RECONNECT: Final = UnaryMethod(
     f"/{FULL_NAME}/Reconnect", mcp_pool_pb2.ReconnectRequest, mcp_pool_pb2.ReconnectReply
 )
-_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+_PUT_GRANT: Final = UnaryMethod(
+    f"/{FULL_NAME}/PutGrant", mcp_pool_pb2.PutGrantRequest, mcp_pool_pb2.PutGrantReply
+)
+T = TypeVar("T")
 
 
 class GrpcMcp:
@@ -110,7 +113,7 @@ class GrpcMcp:
         targets = [replica] if not replica.closed else self._replicas.replicas
         for target in targets:
             try:
-                await _put_grant(target)(
+                await _PUT_GRANT.on(target)(
                     request, metadata=plain_metadata(target, session_id, token), timeout=self._timings.grant
                 )
             except (grpc.aio.AioRpcError, grpc.aio.UsageError):
@@ -170,33 +173,25 @@ class GrpcMcp:
     ) -> Parsed:
         """Work with effects of its own: sent again only while `start` was not."""
         _raise_if(signal, _stops_local)
-        resends = Resends(self._replicas, self._timings)
-        while True:
-            replica = self._home(run, resends.failed)
-            if replica is None:
-                failure = CallFailed(Meaning.NOT_STARTED, "No mcp-pool is there to take the call.")
-            else:
-                stream: StreamCall[mcp_pool_pb2.ToolCallResult] = StreamCall(
-                    _CALL,
-                    replica,
-                    run_metadata(replica, run),
-                    signal=signal,
-                    stops=_stops_local,
-                    timings=self._timings,
-                    service=SERVICE,
-                    handle=_result,
-                )
-                try:
-                    return answer_of(await stream.run(request=request), signal)
-                except CallFailed as failed:
-                    failure = _note(failed, replica)
-            if (
-                failure.started
-                or failure.meaning not in _RESENT
-                or not await resends.again(failure, replica, signal)
-            ):
-                _raise_if(signal, _stops_local)
-                return failed_outcome(failure, TOO_LARGE)
+
+        async def attempt(replica: Replica) -> mcp_pool_pb2.ToolCallResult:
+            stream: StreamCall[mcp_pool_pb2.ToolCallResult] = StreamCall(
+                _CALL,
+                replica,
+                run_metadata(replica, run),
+                signal=signal,
+                stops=_stops_local,
+                timings=self._timings,
+                service=SERVICE,
+                handle=_result,
+            )
+            return await stream.run(request=request)
+
+        try:
+            return answer_of(await self._attempts(attempt, run, signal), signal)
+        except CallFailed as failure:
+            _raise_if(signal, _stops_local)
+            return failed_outcome(failure, TOO_LARGE)
 
     async def _call_remote(
         self, request: mcp_pool_pb2.ToolCall, run: RunContext, signal: AbortSignal
@@ -224,29 +219,37 @@ class GrpcMcp:
         stops: Any,
         within_s: float | None,
     ) -> Any:
+
+        def attempt(replica: Replica) -> Awaitable[Any]:
+            return call_unary(
+                method,
+                replica,
+                request,
+                run_metadata(replica, run),
+                signal=signal,
+                stops=stops,
+                timings=self._timings,
+                service=SERVICE,
+                within_s=within_s,
+            )
+
+        try:
+            return await self._attempts(attempt, run, signal)
+        except CallFailed as failure:
+            _raise_if(signal, stops)
+            raise ExecutionFailed(failure.text) from None
+
+    async def _attempts(
+        self, attempt: Callable[[Replica], Awaitable[T]], run: RunContext, signal: AbortSignal
+    ) -> T:
         resends = Resends(self._replicas, self._timings)
-        while True:
-            replica = self._home(run, resends.failed)
-            if replica is None:
-                failure = CallFailed(Meaning.NOT_STARTED, "No mcp-pool is there to take the call.")
-            else:
-                try:
-                    return await call_unary(
-                        method,
-                        replica,
-                        request,
-                        run_metadata(replica, run),
-                        signal=signal,
-                        stops=stops,
-                        timings=self._timings,
-                        service=SERVICE,
-                        within_s=within_s,
-                    )
-                except CallFailed as failed:
-                    failure = _note(failed, replica)
-            if failure.meaning not in _RESENT or not await resends.again(failure, replica, signal):
-                _raise_if(signal, stops)
-                raise ExecutionFailed(failure.text) from None
+        return await resends.run(
+            attempt,
+            choose=lambda: self._home(run, resends.failed),
+            missing="No mcp-pool is there to take the call.",
+            may_resend=_may_resend,
+            signal=signal,
+        )
 
     def _home(self, run: RunContext, failed: list[Replica]) -> Replica | None:
         replica = pinned(self._replicas, run, failed)
@@ -273,26 +276,13 @@ def _raise_if(signal: AbortSignal, stops: Any) -> None:
         raise RunAborted(signal.abort)
 
 
-def _note(failure: CallFailed, replica: Replica) -> CallFailed:
-    if failure.meaning is Meaning.REFUSED_US:
-        replica.misconfigured(failure.text)
-    return failure
+def _may_resend(failure: CallFailed) -> bool:
+    """Only a stream's work can have started; every other call is keyed, or starts no tool."""
+    return not failure.started and failure.meaning in RESENT
 
 
 async def _result(call: Any, reply: mcp_pool_pb2.ToolCallReply) -> mcp_pool_pb2.ToolCallResult | None:
     return reply.result if reply.WhichOneof("message") == "result" else None
-
-
-def _put_grant(replica: Replica) -> Any:
-    path = f"/{FULL_NAME}/PutGrant"
-    method = replica.callables.get(path)
-    if method is None:
-        method = replica.callables[path] = replica.channel.unary_unary(
-            path,
-            request_serializer=mcp_pool_pb2.PutGrantRequest.SerializeToString,
-            response_deserializer=mcp_pool_pb2.PutGrantReply.FromString,
-        )
-    return method
 
 
 def _read(document: common_pb2.Json) -> JsonValue:

@@ -21,7 +21,7 @@ from gateway.executors.pins import pinned
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.resend import Resends
-from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.status import RESENT, CallFailed, Meaning
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod, call_unary
 from gateway.executors.written_call import WrittenCall
@@ -37,7 +37,6 @@ _GRANT: Final = UnaryMethod(
 )
 _DIRECT: Final = "direct"
 _GATE: Final = "gate"
-_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +75,19 @@ class GrpcModelExecutor:
             await self._cancel_early(request, run, signal.abort)
             raise RunAborted(signal.abort)
         resends = Resends(self._replicas, self._timings)
-        while True:
-            replica = self._choose(run, resends.failed)
-            if replica is None:
-                failure = CallFailed(Meaning.NOT_STARTED, "No model-executor is there to take the call.")
-            else:
-                try:
-                    return await self._attempt(replica, request, run, signal)
-                except CallFailed as failed:
-                    failure = failed
-            if not self._may_resend(failure, rejoin) or not await resends.again(failure, replica, signal):
-                if signal.abort is not None:
-                    await self._cancel_lost(request, run, signal.abort, resends.failed)
-                    raise RunAborted(signal.abort)
-                return _outcome_of(failure)
+        try:
+            return await resends.run(
+                lambda replica: self._attempt(replica, request, run, signal),
+                choose=lambda: self._choose(run, resends.failed),
+                missing="No model-executor is there to take the call.",
+                may_resend=lambda failure: self._may_resend(failure, rejoin),
+                signal=signal,
+            )
+        except CallFailed as failure:
+            if signal.abort is not None:
+                await self._cancel_lost(request, run, signal.abort, resends.failed)
+                raise RunAborted(signal.abort) from None
+            return _outcome_of(failure)
 
     async def _attempt(
         self,
@@ -122,10 +120,6 @@ class GrpcModelExecutor:
                     metadata=metadata,
                     timings=self._timings,
                 )
-            raise
-        except CallFailed as failure:
-            if failure.meaning is Meaning.REFUSED_US:
-                replica.misconfigured(failure.text)
             raise
         finally:
             self._leave(run, session)
@@ -218,7 +212,7 @@ class GrpcModelExecutor:
         """A refusal always; anything else where the same id can't be billed twice."""
         if failure.meaning is Meaning.NOT_STARTED:
             return True
-        return failure.meaning in _RESENT and (rejoin or not self._is_direct())
+        return failure.meaning in RESENT and (rejoin or not self._is_direct())
 
     def _is_direct(self) -> bool:
         return any(replica.facts.get("route") == _DIRECT for replica in self._replicas.replicas)

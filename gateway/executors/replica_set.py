@@ -53,7 +53,6 @@ class ReplicaSet:
         self._token = token
         self._timings = timings
         self._max_message_bytes = max_message_bytes
-        self._names: dict[str, DnsName] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
         self._was_ready = False
@@ -140,10 +139,6 @@ class ReplicaSet:
     def shard_called(self, name: str) -> Replica | None:
         """The replica of a shard; None while its address is not known."""
         return next((replica for replica in self.replicas if replica.name == name), None)
-
-    def shard(self, key: str) -> Replica | None:
-        """The replica of the shard that a key belongs to."""
-        return self.shard_called(self.shard_name(key))
 
     # Inside.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from gateway.executors.contract import AbortSignal
 from gateway.executors.replica import Replica
@@ -12,10 +13,11 @@ from gateway.executors.status import CallFailed, Meaning
 from gateway.executors.timings import ExecutorTimings
 
 Clock = Callable[[], float]
+T = TypeVar("T")
 
 
 class Resends:
-    """The attempts of one call. Whoever makes the call asks after each failure whether another may follow."""
+    """The attempts of one call: `run` makes them, `again` says after each failure whether another may follow."""
 
     def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings, clock: Clock | None = None) -> None:
         self._replicas = replicas
@@ -26,6 +28,34 @@ class Resends:
         self._faults = 0
         self.failed: list[Replica] = []
         """Where it failed so far; another replica is tried first."""
+
+    async def run(
+        self,
+        attempt: Callable[[Replica], Awaitable[T]],
+        *,
+        choose: Callable[[], Replica | None],
+        missing: str,
+        may_resend: Callable[[CallFailed], bool],
+        signal: AbortSignal,
+    ) -> T:
+        """The answer of the first attempt that has one. Raises what `attempt` raises.
+
+        `choose` gives the replica of the next attempt, or None while there is none: `missing` is the text
+        for that. A CallFailed is raised when `may_resend` refuses or there is no further attempt: the last.
+        """
+        while True:
+            replica = choose()
+            if replica is None:
+                failure = CallFailed(Meaning.NOT_STARTED, missing)
+            else:
+                try:
+                    return await attempt(replica)
+                except CallFailed as failed:
+                    failure = failed
+                    if failure.meaning is Meaning.REFUSED_US:
+                        replica.misconfigured(failure.text)
+            if not may_resend(failure) or not await self.again(failure, replica, signal):
+                raise failure
 
     async def again(self, failure: CallFailed, replica: Replica | None, signal: AbortSignal) -> bool:
         """Waits for the moment of another attempt; False when there is none, or the run is aborted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from whippletree.v1 import common_pb2, sandbox_manager_pb2
 
@@ -17,7 +17,7 @@ from gateway.executors.effects import SURROGATE_TEXT, effect_ref
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.resend import Resends
-from gateway.executors.status import CallFailed, Meaning
+from gateway.executors.status import RESENT, CallFailed, Meaning
 from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
 from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
@@ -28,7 +28,7 @@ FULL_NAME: Final = "whippletree.v1.SandboxManager"
 SERVICE: Final = "sandbox-manager"
 TOO_LARGE: Final = "sandbox.error"
 _RUN: Final = StreamMethod(f"/{FULL_NAME}/Run", sandbox_manager_pb2.RunRequest, sandbox_manager_pb2.RunReply)
-_RESENT: Final = (Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE)
+T = TypeVar("T")
 
 Claim = Callable[[SandboxEvent], Awaitable[None]]
 
@@ -119,37 +119,52 @@ class SandboxCalls:
         `max_file_bytes` ends the call and raises CallFailed with TOO_LARGE.
         """
         signal.raise_if_set()
-        resends = Resends(self._replicas, self._timings)
-        while True:
-            replica = self._replicas.shard(key)
-            if replica is None or not replica.serving:
-                name = replica.name if replica is not None else "that has this workspace"
-                failure = CallFailed(Meaning.NOT_STARTED, f"The sandbox-manager {name} is not there.")
-            else:
-                conversation = _Conversation(claim, signal, max_file_bytes)
-                stream: StreamCall[Ending] = StreamCall(
-                    _RUN,
-                    replica,
-                    metadata(replica),
-                    signal=signal,
-                    stops=_every_kind,
-                    timings=self._timings,
-                    service=SERVICE,
-                    handle=conversation.handle,
-                )
-                try:
-                    return await stream.run(request=operation)
-                except CallFailed as failed:
-                    failure = failed
-                    if failure.meaning is Meaning.REFUSED_US:
-                        replica.misconfigured(failure.text)
-            if (
-                failure.started
-                or failure.meaning not in _RESENT
-                or not await resends.again(failure, replica, signal)
-            ):
-                signal.raise_if_set()
-                raise failure
+
+        async def attempt(replica: Replica) -> Ending:
+            stream: StreamCall[Ending] = StreamCall(
+                _RUN,
+                replica,
+                metadata(replica),
+                signal=signal,
+                stops=_every_kind,
+                timings=self._timings,
+                service=SERVICE,
+                handle=_Conversation(claim, signal, max_file_bytes).handle,
+            )
+            return await stream.run(request=operation)
+
+        try:
+            return await self.at_shard(
+                self._replicas.shard_name(key),
+                attempt,
+                may_resend=lambda failure: not failure.started and failure.meaning in RESENT,
+                signal=signal,
+            )
+        except CallFailed:
+            signal.raise_if_set()
+            raise
+
+    async def at_shard(
+        self,
+        name: str,
+        attempt: Callable[[Replica], Awaitable[T]],
+        *,
+        may_resend: Callable[[CallFailed], bool],
+        signal: AbortSignal,
+    ) -> T:
+        """Attempts at the shard of a name, while it is there. Raises CallFailed, and what `attempt` raises."""
+
+        def shard() -> Replica | None:
+            replica = self._replicas.shard_called(name)
+            return replica if replica is not None and replica.serving else None
+
+        return await Resends(self._replicas, self._timings).run(
+            attempt,
+            choose=shard,
+            missing=f"The sandbox-manager {name} is not there.",
+            may_resend=may_resend,
+            signal=signal,
+        )
 
 
 class _Conversation:

@@ -32,6 +32,10 @@ class Meaning(enum.Enum):
     """A deadline passed."""
 
 
+RESENT: Final = frozenset({Meaning.NOT_STARTED, Meaning.LOST, Meaning.FAULT, Meaning.LATE})
+"""Failures after which a call may be sent again, where it is of a kind that may."""
+
+
 class CallFailed(Exception):
     """A call ended without an answer. The text is made for people and holds no content."""
 

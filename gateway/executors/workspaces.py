@@ -21,7 +21,6 @@ from gateway.executors.effect_result import failed_outcome
 from gateway.executors.effects import SURROGATE_TEXT
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
-from gateway.executors.resend import Resends
 from gateway.executors.sandbox import (
     FULL_NAME,
     SERVICE,
@@ -208,31 +207,27 @@ class GrpcWorkspaces:
 
     async def _ask(self, name: str, method: UnaryMethod, request: Any) -> Any:
         """A call that starts nothing, or may run twice. Raises CallFailed."""
-        resends = Resends(self._replicas, self._timings)
         signal = AbortSignal()
-        while True:
-            replica = self._replicas.shard_called(name)
-            if replica is None or not replica.serving:
-                failure = CallFailed(Meaning.NOT_STARTED, f"The sandbox-manager {name} is not there.")
-            else:
-                try:
-                    return await call_unary(
-                        method,
-                        replica,
-                        request,
-                        plain_metadata(replica, name),
-                        signal=signal,
-                        stops=lambda _: False,
-                        timings=self._timings,
-                        service=SERVICE,
-                        within_s=self._timings.workspace,
-                    )
-                except CallFailed as failed:
-                    failure = failed
-            if failure.meaning not in (Meaning.NOT_STARTED, Meaning.LOST) or not await resends.again(
-                failure, replica, signal
-            ):
-                raise failure
+
+        def attempt(replica: Replica) -> Awaitable[Any]:
+            return call_unary(
+                method,
+                replica,
+                request,
+                plain_metadata(replica, name),
+                signal=signal,
+                stops=lambda _: False,
+                timings=self._timings,
+                service=SERVICE,
+                within_s=self._timings.workspace,
+            )
+
+        return await self._calls.at_shard(
+            name,
+            attempt,
+            may_resend=lambda failure: failure.meaning in (Meaning.NOT_STARTED, Meaning.LOST),
+            signal=signal,
+        )
 
     async def _sweep_shard(
         self,
@@ -249,32 +244,28 @@ class GrpcWorkspaces:
             await call.send(ack=sandbox_manager_pb2.EventAck(seq=reply.event.seq))
             return None
 
-        resends = Resends(self._replicas, self._timings)
         signal = AbortSignal()
-        while True:
-            replica: Replica | None = self._replicas.shard_called(name)
-            if replica is None or not replica.serving:
-                failure = CallFailed(Meaning.NOT_STARTED, f"The sandbox-manager {name} is not there.")
-            else:
-                stream: StreamCall[sandbox_manager_pb2.WorkspaceRecords] = StreamCall(
-                    _SWEEP,
-                    replica,
-                    plain_metadata(replica, name),
-                    signal=signal,
-                    stops=lambda _: False,
-                    timings=self._timings,
-                    service=SERVICE,
-                    handle=handle,
-                    silence_s=self._timings.workspace,
-                )
-                try:
-                    return await stream.run(begin=begin)
-                except CallFailed as failed:
-                    failure = failed
-            if failure.meaning is not Meaning.NOT_STARTED or not await resends.again(
-                failure, replica, signal
-            ):
-                raise failure
+
+        async def attempt(replica: Replica) -> sandbox_manager_pb2.WorkspaceRecords:
+            stream: StreamCall[sandbox_manager_pb2.WorkspaceRecords] = StreamCall(
+                _SWEEP,
+                replica,
+                plain_metadata(replica, name),
+                signal=signal,
+                stops=lambda _: False,
+                timings=self._timings,
+                service=SERVICE,
+                handle=handle,
+                silence_s=self._timings.workspace,
+            )
+            return await stream.run(begin=begin)
+
+        return await self._calls.at_shard(
+            name,
+            attempt,
+            may_resend=lambda failure: failure.meaning is Meaning.NOT_STARTED,
+            signal=signal,
+        )
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
