@@ -16,22 +16,16 @@ from gateway.engine.contract import (
     AbortKind,
     Engine,
     EngineRefused,
-    RecordedOutcome,
     SegmentInput,
     SegmentResult,
-    YieldAfter,
 )
 from gateway.executors.contract import (
     AbortSignal,
     ExecutionFailed,
     RunAborted,
-    RunContext,
-    SandboxEvent,
-    SandboxRouting,
 )
 from gateway.harness_api.channel import FrameTooLarge
 from gateway.recording.recorder import RecordedEngine, RunRecording, UsedRouting
-from gateway.runs.claims import claim_event
 from gateway.runs.effects import EffectPorts, Effects, outcome_document
 from gateway.runs.holds import Holds, Resolution
 from gateway.runs.host import Identity, RunHost
@@ -41,6 +35,7 @@ from gateway.runs.output import Params, thrown_output, turn_output
 from gateway.runs.phases import RUN_STEPS, RunPhase, next_phase
 from gateway.runs.renewal import Renewal
 from gateway.runs.segment import SegmentDriver
+from gateway.runs.start import hold_seconds, run_context, segment_input
 from gateway.runs.transcript_cache import TranscriptCache, estimated_size
 from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonValue
@@ -48,7 +43,6 @@ from protocol.methods import (
     EffectResolvedMessage,
     LeaseResult,
     OutputResult,
-    RoutingSandbox,
     TranscriptReadResult,
     TurnStart,
 )
@@ -108,7 +102,7 @@ class Run:
         self.started_at: Final = self._loop.time()
         self._signal = AbortSignal()
         self._holds = Holds(self._signal)
-        self._hold_s = _hold_seconds(start, host.hold_limit_ms)
+        self._hold_s = hold_seconds(start, host.hold_limit_ms)
         self._renewal = Renewal(host, connection, grant, signal=self._signal, every_s=renew_every_s)
         self._grant = grant
         self._start: TurnStart | None = start
@@ -120,7 +114,14 @@ class Run:
         context.run(trace_context.set, traceparent(new_trace_id()))
         self._ports = EffectPorts(
             connection=connection,
-            run=self._context_of(lease, identity),
+            run=run_context(
+                lease,
+                identity,
+                connection,
+                host.tokens,
+                self._root_manifest.document,
+                self._first_snapshot(start),
+            ),
             signal=self._signal,
             holds=self._holds,
             executors=host.executors,
@@ -191,9 +192,11 @@ class Run:
         try:
             tools = await self._prepare(start)
             transcript = await self._starting_transcript(start)
-            engine = self._make_engine(start, self._segment_input(start, tools, transcript))
+            manifest = self._host.manifests.share(start.manifest, plain=self._plain)
+            segment = segment_input(start, manifest.document, tools, transcript, plain=self._plain)
+            engine = self._make_engine(start, segment)
             # A run may wait long for an Action: what it started from lives in its engine alone.
-            del start, tools
+            del start, tools, manifest, segment
             self._enter(RunPhase.RUNNING)
             end = await SegmentDriver(engine, self._signal, self._effects.ask).run()
             del engine
@@ -243,37 +246,16 @@ class Run:
         observed = replace(segment, observe=recording.observe)
         return RecordedEngine(self._host.make_engine(start.engine, observed), recording)
 
+    def _first_snapshot(self, start: TurnStart) -> JsonValue:
+        known = start.routing.mcp_snapshot
+        return None if known is UNSET else self._share_snapshot(known, self._plain)
+
     def _share_snapshot(self, snapshot: JsonValue, plain: bool) -> JsonValue:
         """Sessions of one agent have equal snapshots, so their held runs share one object."""
         if not isinstance(snapshot, dict):
             return snapshot
         self._snapshot = self._host.manifests.share(snapshot, plain=plain)
         return cast(JsonValue, self._snapshot.document)
-
-    def _segment_input(
-        self, start: TurnStart, tools: Sequence[Any], transcript: Sequence[Entry]
-    ) -> SegmentInput:
-        options, plain = start.options, self._plain
-        yield_after = None
-        if options.yield_after is not UNSET:
-            yield_after = YieldAfter(
-                steps=None if options.yield_after.steps is UNSET else options.yield_after.steps,
-                ms=None if options.yield_after.ms is UNSET else options.yield_after.ms,
-            )
-        return SegmentInput(
-            manifest=self._host.manifests.share(start.manifest, plain=plain).document,
-            checkpoint=start.checkpoint,
-            transcript=transcript,
-            session_tools=tools,
-            outcomes={
-                recorded.effect_id: RecordedOutcome(
-                    recorded.effect_id, recorded.request_hash, outcome_document(recorded.outcome), plain
-                )
-                for recorded in start.outcomes
-            },
-            yield_after=yield_after,
-            flow_limits=None if options.flow_limits is UNSET else options.flow_limits,
-        )
 
     def _seconds_to_hold(self) -> float | None:
         if self._hold_s is None:
@@ -340,41 +322,6 @@ class Run:
         result: OutputResult = reply.result
         return result
 
-    def _context_of(self, lease: LeaseResult, identity: Identity) -> RunContext:
-        grant, start = lease.run, lease.input
-        routing = start.routing
-        connection, run_id, session_id, tokens = (
-            self._connection,
-            grant.run_id,
-            grant.session_id,
-            self._host.tokens,
-        )
-
-        async def claim(event: SandboxEvent) -> None:
-            await claim_event(connection, event, run_id)
-
-        agent_id = start.manifest.get("id")
-        return RunContext(
-            tenant_id=identity.tenant_id,
-            preference=identity.preference,
-            run_id=run_id,
-            session_id=session_id,
-            turn_id=grant.turn_id,
-            epoch=grant.epoch,
-            agent_id=agent_id if isinstance(agent_id, str) else "",
-            fixture_model=start.options.fixture_model,
-            root_manifest=self._root_manifest.document,
-            plugin_roots={} if routing.plugin_roots is UNSET else routing.plugin_roots,
-            token=lambda: tokens.current(session_id),
-            claim_event=claim,
-            mcp_snapshot=(
-                None
-                if routing.mcp_snapshot is UNSET
-                else self._share_snapshot(routing.mcp_snapshot, self._plain)
-            ),
-            sandbox=None if routing.sandbox is UNSET else _sandbox_routing(routing.sandbox),
-        )
-
 
 def _output_due(
     run_id: str, end: SegmentResult | _Thrown, before: Sequence[Entry]
@@ -383,22 +330,3 @@ def _output_due(
     if isinstance(end, _Thrown):
         return lambda: thrown_output(run_id, end.code, end.message)
     return lambda: turn_output(run_id, end, before)
-
-
-def _sandbox_routing(sandbox: RoutingSandbox) -> SandboxRouting:
-    sandbox_id = None if sandbox.sandbox_id is UNSET else sandbox.sandbox_id
-    return SandboxRouting(owner_id=sandbox.owner_id, sandbox_id=sandbox_id)
-
-
-def _hold_seconds(start: TurnStart, limit_ms: float | None) -> tuple[float, float] | None:
-    """(longest hold, what the whole run may last) in seconds; None when nothing is ever held."""
-    options = start.options
-    hold_ms: float = 0 if options.hold_ms is UNSET else options.hold_ms
-    if limit_ms is not None:
-        hold_ms = min(hold_ms, limit_ms)
-    if hold_ms <= 0:
-        return None
-    budget_ms: float | None = None
-    if options.yield_after is not UNSET and options.yield_after.ms is not UNSET:
-        budget_ms = options.yield_after.ms
-    return hold_ms / 1000.0, float("inf") if budget_ms is None else budget_ms / 1000.0
