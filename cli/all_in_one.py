@@ -25,10 +25,9 @@ import services.sandbox_manager.settings as sandbox_settings
 from gateway.executors.factory import connect
 from gateway.main import run as run_gateway
 from gateway.settings import SECRETS, GatewaySettings, SettingsError, Target, read_settings
-from services.common.logs import configure_logging
 from services.common.process import run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
-from services.common.telemetry import Telemetry, configure_telemetry
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 
 START_BOUND_S: Final = 60.0
 Serve = Callable[[asyncio.Event, Callable[[str], None]], Awaitable[None]]
@@ -36,12 +35,16 @@ Serve = Callable[[asyncio.Event, Callable[[str], None]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class AllInOne:
-    """What the process runs: the gateway's settings and how each service is served."""
+    """What the process runs: the gateway's settings and how each service is served.
+
+    `secrets` names what the environment must not hold any more once all of it is read.
+    """
 
     gateway: GatewaySettings
     services: Mapping[str, Serve]
     targets: Mapping[str, tuple[Target, ...]]
     bearer: str
+    secrets: tuple[str, ...]
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -52,10 +55,9 @@ def main(environ: Mapping[str, str]) -> int:
         except SettingsError as error:
             print(error, file=sys.stderr)
             return 1
-        configure_logging("harness", parts.gateway.log_level)
-        set_not_dumpable()
-        telemetry = configure_telemetry(environ, "harness")
-        forget_secrets(SECRETS)
+        telemetry = prepare_process(
+            "harness", environ, log_level=parts.gateway.log_level, secrets=parts.secrets, traced_as="harness"
+        )
         return run_process(lambda stop: _run(parts, stop, telemetry), uvloop=False)
 
 
@@ -77,7 +79,8 @@ def plan(environ: Mapping[str, str], folder: Path) -> AllInOne:
         "sandbox-manager": lambda stop, ready: sandbox_manager.run(sandbox, stop, ready),
     }
     targets = {name: (Target(name, _socket(folder, name)),) for name in services}
-    return AllInOne(gateway, services, targets, bearer)
+    provider_keys = () if model.direct is None else model.direct.key_variables()
+    return AllInOne(gateway, services, targets, bearer, (*SECRETS, *provider_keys))
 
 
 def _socket(folder: Path, name: str) -> str:

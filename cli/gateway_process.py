@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from gateway.executors.factory import connect
 from gateway.main import run
 from gateway.settings import SECRETS, GatewaySettings, SettingsError, read_settings
-from services.common.logs import configure_logging
 from services.common.process import run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
-from services.common.telemetry import Telemetry, configure_telemetry
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 
 
 def main(environ: Mapping[str, str]) -> int:
@@ -22,10 +21,9 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_logging("gateway", settings.log_level)
-    set_not_dumpable()
-    telemetry = configure_telemetry(environ, "harness")
-    forget_secrets(SECRETS)
+    telemetry = prepare_process(
+        "gateway", environ, log_level=settings.log_level, secrets=SECRETS, traced_as="harness"
+    )
     return run_process(lambda stop: _run(settings, stop, telemetry), uvloop=True)
 
 

@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from services.common.logs import configure_logging
 from services.common.process import StartFailed, run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.server import serve
-from services.common.telemetry import Telemetry, configure_telemetry
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.executor import McpExecutor
 from services.mcp_pool.service import McpPoolService
@@ -49,10 +48,9 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_logging("mcp-pool", settings.server.log_level)
-    set_not_dumpable()
-    telemetry = configure_telemetry(environ, "harness-mcp")
-    forget_secrets(SECRETS)
+    telemetry = prepare_process(
+        "mcp-pool", environ, log_level=settings.server.log_level, secrets=SECRETS, traced_as="harness-mcp"
+    )
     return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=False)
 
 

@@ -8,11 +8,10 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from services.common.logs import configure_logging
 from services.common.process import StartFailed, run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.server import serve
-from services.common.telemetry import Telemetry, configure_telemetry
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 from services.sandbox_manager.drivers import make_backend
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
@@ -68,10 +67,13 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_logging("sandbox-manager", settings.server.log_level)
-    set_not_dumpable()
-    telemetry = configure_telemetry(environ, "harness-sandbox")
-    forget_secrets(SECRETS)
+    telemetry = prepare_process(
+        "sandbox-manager",
+        environ,
+        log_level=settings.server.log_level,
+        secrets=SECRETS,
+        traced_as="harness-sandbox",
+    )
     return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=False)
 
 
