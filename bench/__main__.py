@@ -13,7 +13,7 @@ from bench.processes import NotReady
 from bench.result import BenchResult
 from bench.throughput_client import TurnFailed
 from cli.core_client import CoreError
-from cli.supervisor import StartFailed
+from services.common.process import StartFailed
 
 NAMES = (
     "effect_overhead",

@@ -20,8 +20,8 @@ from cli.ports import free_ports
 from cli.running_stack import RunningStack, running_stack
 from cli.stack import StackPlan
 from cli.state import StateError, open_state
-from cli.supervisor import StartFailed
 from cli.timeline import timeline
+from services.common.process import StartFailed
 
 AGENT: Final = "demo"
 TURN_BOUND_S: Final = 60.0

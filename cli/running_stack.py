@@ -12,7 +12,8 @@ import aiohttp
 
 from cli.output import LineSink
 from cli.stack import StackPlan, process_specs
-from cli.supervisor import LONGEST_PAUSE_S, StartFailed, Supervisor
+from cli.supervisor import LONGEST_PAUSE_S, Supervisor
+from services.common.process import StartFailed
 
 READY_BOUND_S: Final = 60.0
 POLL_S: Final = 0.05

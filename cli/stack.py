@@ -101,7 +101,6 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             "WHIPPLETREE_CORE_HARNESS_LISTEN": f"{HOST}:{ports.core_harness}",
             "WHIPPLETREE_CORE_DB": given.get("WHIPPLETREE_CORE_DB") or str(state.database),
             "WHIPPLETREE_STATE_DIR": str(state.path),
-            "WHIPPLETREE_FLEET_URLS": plan.health_url(),
             "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
             **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL"),
         }

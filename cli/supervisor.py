@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cli.output import LineSink
 from cli.stack import GATEWAY, ProcessSpec
 from services.common.child_start import death_signal_prefix
+from services.common.process import StartFailed
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 5.0
@@ -22,10 +23,6 @@ EARLY_S = 5.0
 GIVE_BACK_S = 15.0
 SERVICE_STOP_S = 20.0
 LINE_LIMIT = 1 << 20
-
-
-class StartFailed(Exception):
-    """A process refused to start; the text is its own last line."""
 
 
 @dataclass(slots=True)

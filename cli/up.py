@@ -14,7 +14,7 @@ from cli.ports import PortError, check_free, ports_from
 from cli.running_stack import running_stack
 from cli.stack import StackPlan
 from cli.state import StateError, hold_state, open_state
-from cli.supervisor import StartFailed
+from services.common.process import StartFailed
 
 DEFAULT_STATE = "./.whippletree"
 

@@ -55,7 +55,6 @@ class Recorder:
         made: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._folder = folder
         self._writer = Writer(folder, max_file_bytes=max_file_bytes)
         self._made = made
         self._clock = clock

@@ -7,7 +7,8 @@ import textwrap
 import pytest
 
 from cli.stack import ProcessSpec
-from cli.supervisor import StartFailed, Supervisor
+from cli.supervisor import Supervisor
+from services.common.process import StartFailed
 
 
 def spec(name, code):
