@@ -186,3 +186,7 @@ def test_the_plugin_imports_nothing_of_whippletree():
     assert not {name.split(".")[0] for name in imported} & ours
     foreign = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names)
     assert foreign == {"pytest"}
+
+
+def test_the_plugin_carries_the_license():
+    assert (SOURCE / "LICENSE").read_bytes() == (SOURCE.parent / "LICENSE").read_bytes()
