@@ -1,13 +1,18 @@
-"""A live connection to an MCP server, whatever carries it."""
+"""The seam of the pool: a connection to an MCP server, whatever carries it, and who makes connections.
+
+The pool knows these Protocols and nothing of what stands behind them: a child process, or the Tool Gate.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from protocol.jsjson import RawJson
+from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.limits import LIST_PAGES
+from services.mcp_pool.session import PoolKey
 
 LIST_BYTES = 16 * 1024 * 1024
 """A server whose tools take more text than this fails: a snapshot has to fit into one message."""
@@ -37,6 +42,15 @@ class ToolsPage:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """One `tools/call`: the effect's id, the tool's own name, and a JSON object on one line."""
+
+    effect_id: str
+    name: str
+    arguments: RawJson
+
+
+@dataclass(frozen=True, slots=True)
 class ToolAnswer:
     """A checked `tools/call` result, `plain` as in Parsed, size in bytes."""
 
@@ -61,14 +75,35 @@ class Connection(Protocol):
         """One page of tools."""
         ...
 
-    async def call_tool(self, name: str, arguments: RawJson, abort: Abort) -> ToolAnswer:
-        """Calls a tool. Raises RequestAborted when a person cancelled; other aborts change nothing."""
+    async def call_tool(self, request: ToolRequest, abort: Abort) -> ToolAnswer:
+        """Calls a tool. Raises RequestAborted for the kinds that end it (aborts.stopping)."""
         ...
 
     async def close(self) -> None:
         """Ends the connection, requests in flight included, and waits until nothing of it is left.
 
         When cancelled it gives up all gentleness and goes on with the cancellation.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connecting:
+    """A connection that is to be opened by awaiting `opening`, which raises McpFailure."""
+
+    connection: Connection
+    opening: Callable[[], Awaitable[None]]
+
+
+class Connector(Protocol):
+    """Makes connections. The pool closes what it made, opened or not."""
+
+    def connect(
+        self, key: PoolKey, server: DeclaredServer, on_end: Callable[[Connection], None]
+    ) -> Connecting:
+        """Prepares one; nothing is started before `opening` is awaited. Raises McpFailure.
+
+        `on_end` is called once, with the connection, when no new request can be sent any more.
         """
         ...
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from services.mcp_pool.connection import Connection
+from services.mcp_pool.connection import Connecting, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.launch import HarnessRoot, plan_launch
 from services.mcp_pool.limits import Limits
-from services.mcp_pool.pool import Connecting
+from services.mcp_pool.session import PoolKey
 from services.mcp_pool.stdio import StdioConnection
 
 NO_GATE: Final = (
@@ -22,25 +22,36 @@ GATE_NOT_BUILT: Final = "Remote MCP servers are not available: the Tool Gate cli
 class ServerConnector:
     """Makes connections for declared servers (mcp-pool 7.2).
 
-    `base` is what every server gets of this process's environment (launch.base_environment).
+    `base` is what every server gets of this process's environment (launch.base_environment). `gate` makes
+    the connections of remote servers.
     """
 
     def __init__(
-        self, root: HarnessRoot, base: Mapping[str, str], limits: Limits, gates_url: str | None = None
+        self,
+        root: HarnessRoot,
+        base: Mapping[str, str],
+        limits: Limits,
+        gates_url: str | None = None,
+        gate: Connector | None = None,
     ) -> None:
         self._root = root
         self._base = dict(base)
         self._limits = limits
         self._gates_url = gates_url
+        self._gate = gate
 
     def remote_refusal(self) -> str:
         """Why a remote server can't be reached."""
         return NO_GATE if self._gates_url is None else GATE_NOT_BUILT
 
-    def connect(self, server: DeclaredServer, on_end: Callable[[Connection], None]) -> Connecting:
-        """See pool.Connector."""
+    def connect(
+        self, key: PoolKey, server: DeclaredServer, on_end: Callable[[Connection], None]
+    ) -> Connecting:
+        """See connection.Connector."""
         if not server.is_stdio:
-            raise McpFailure(self.remote_refusal())
+            if self._gate is None:
+                raise McpFailure(self.remote_refusal())
+            return self._gate.connect(key, server, on_end)
         connection = StdioConnection(self._limits, on_end)
 
         async def opening() -> None:

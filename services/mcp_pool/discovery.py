@@ -124,10 +124,10 @@ class Discovery:
         return diagnostics
 
     async def _open_and_list(self, session: Session, opening: _Opening) -> Listing:
-        limit = self._limits.server
+        limit, key = self._limits.server, session.key(opening.server.name)
         try:
             async with asyncio.timeout(limit):
-                connection = await self._pool.open(opening.server, opening.begin)
+                connection = await self._pool.open(key, opening.server, opening.begin)
                 try:
                     listing = await list_tools(connection)
                 except BaseException:
@@ -139,16 +139,17 @@ class Discovery:
             ) from None
         except ListingTooLarge:
             raise McpFailure("The MCP server's list of tools is too large.") from None
-        self._pool.put(session.key(opening.server.name), connection)
+        self._pool.put(key, connection)
         return listing
 
     async def _open(self, session: Session, opening: _Opening) -> None:
+        key = session.key(opening.server.name)
         try:
             async with asyncio.timeout(self._limits.server):
-                connection = await self._pool.open(opening.server, opening.begin)
+                connection = await self._pool.open(key, opening.server, opening.begin)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
-        self._pool.put(session.key(opening.server.name), connection)
+        self._pool.put(key, connection)
 
     def _failed(self, session: Session, name: ServerName, failure: McpFailure) -> Diagnostic:
         get_logger().warning(

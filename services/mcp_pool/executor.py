@@ -9,9 +9,10 @@ from typing import Final
 
 from protocol.jsjson import JsonError, JsonValue, Parsed, RawJson, dumps, parse
 from protocol.utf16 import utf16_truncate
-from services.common.effect_run import CANCEL, EffectAborted, EffectRaised
+from services.common.effect_run import EffectAborted, EffectRaised
 from services.common.logs import get_logger
-from services.mcp_pool.connection import Abort, ToolAnswer
+from services.mcp_pool.aborts import stopping
+from services.mcp_pool.connection import Abort, ToolAnswer, ToolRequest
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.diagnostics import Diagnostic
@@ -100,20 +101,21 @@ class McpExecutor:
         return await self._discovery.reconnect(session, snapshot, declared)
 
     async def call(self, work: ToolCallWork, abort: Abort) -> str:
-        """Calls a tool of a stdio server and gives the outcome document's text (mcp-pool 8).
+        """Calls a tool and gives the outcome document's text (mcp-pool 8).
 
-        Raises EffectAborted for a cancel (other aborts let the call finish), and EffectRaised when there is
-        no outcome. Nothing is sent for a call that was cancelled before. Ends within `limits.call_ms()`.
+        Raises EffectAborted for the aborts that end a call (aborts.stopping), and EffectRaised when there is
+        no outcome. Nothing is sent for a call that was aborted before. Ends within `limits.call_ms()`.
         """
-        if abort.kind == CANCEL:
-            raise EffectAborted(CANCEL)
+        if abort.kind in stopping(work.server) and abort.kind is not None:
+            raise EffectAborted(abort.kind)
         try:
             async with asyncio.timeout(self.limits.call_ms() / 1000):
                 key = work.session.key(work.server.name)
                 async with self.pool.lease(key, work.server, abort) as connection:
-                    answer = await connection.call_tool(work.tool_name, work.arguments, abort)
-        except RequestAborted:
-            raise EffectAborted(CANCEL) from None
+                    request = ToolRequest(work.effect_id, work.tool_name, work.arguments)
+                    answer = await connection.call_tool(request, abort)
+        except RequestAborted as aborted:
+            raise EffectAborted(aborted.kind) from None
         except McpFailure as failure:
             get_logger().warning(
                 "mcp_call_failed",

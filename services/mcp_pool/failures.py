@@ -48,4 +48,8 @@ class AnswerInvalid(McpFailure):
 
 
 class RequestAborted(Exception):
-    """The caller's abort ended a request. `notifications/cancelled` was written, the answer is dropped."""
+    """The caller's abort ended a request; a later answer is dropped. `kind` is a value of AbortKind."""
+
+    def __init__(self, kind: int) -> None:
+        super().__init__(kind)
+        self.kind = kind

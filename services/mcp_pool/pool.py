@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from services.common.effect_run import CANCEL
 from services.common.logs import error_text, get_logger
-from services.mcp_pool.connection import Abort, Connection
+from services.mcp_pool.aborts import stopping
+from services.mcp_pool.connection import Abort, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.failures import ConnectionLost, McpFailure, RequestAborted
 from services.mcp_pool.limits import Limits
@@ -30,22 +30,6 @@ _SHUTTING_DOWN: Final = "The MCP pool is shutting down."
 
 # What closing may take beyond the grace of the children themselves.
 _CLOSE_MARGIN_SECONDS: Final = 2.0
-
-
-class Connector(Protocol):
-    """Makes connections. The pool closes what it made, opened or not."""
-
-    def connect(self, server: DeclaredServer, on_end: Callable[[Connection], None]) -> Connecting:
-        """Prepares one; nothing is started before `opening` is awaited. Raises McpFailure."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Connecting:
-    """A connection that is to be opened by awaiting `opening`."""
-
-    connection: Connection
-    opening: Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -100,12 +84,14 @@ class ConnectionPool:
 
     # -- opening
 
-    async def open(self, server: DeclaredServer, on_slot: Callable[[], None] | None = None) -> Connection:
+    async def open(
+        self, key: PoolKey, server: DeclaredServer, on_slot: Callable[[], None] | None = None
+    ) -> Connection:
         """Opens a connection that is not in the pool yet. Raises McpFailure.
 
         `on_slot` is called when its turn has come. When cancelled, what was started is closed.
         """
-        connecting = self._connector.connect(server, self._ended)
+        connecting = self._connector.connect(key, server, self._ended)
         async with self._slots.slot():
             if on_slot is not None:
                 on_slot()
@@ -161,7 +147,7 @@ class ConnectionPool:
     async def lease(self, key: PoolKey, server: DeclaredServer, abort: Abort) -> AsyncIterator[Connection]:
         """A usable connection for one call, opened when there is none; calls share one opening per key.
 
-        Raises McpFailure when it can't be opened, RequestAborted when a person cancels meanwhile (the
+        Raises McpFailure when it can't be opened, RequestAborted when an abort ends the wait (the
         opening goes on).
         """
         entry = await self._entry(key, server, abort)
@@ -182,7 +168,7 @@ class ConnectionPool:
                 if pending is None:
                     pending = self._pending[key] = self.own(self._open_entry(key, server))
                     pending.add_done_callback(lambda task: self._forget_pending(key, task))
-                await _until_done(pending, abort)
+                await _until_done(pending, abort, stopping(server))
                 if pending.cancelled():
                     raise McpFailure(_SHUTTING_DOWN)
                 entry = pending.result()
@@ -193,7 +179,7 @@ class ConnectionPool:
     async def _open_entry(self, key: PoolKey, server: DeclaredServer) -> _Entry:
         try:
             async with asyncio.timeout(self._limits.server):
-                connection = await self.open(server)
+                connection = await self.open(key, server)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
         entry = self._put(key, connection)
@@ -303,8 +289,8 @@ class ConnectionPool:
         return self._limits.grace.total() + _CLOSE_MARGIN_SECONDS
 
 
-async def _until_done(task: asyncio.Task[Any], abort: Abort) -> None:
-    """Waits for a task that goes on without us. Raises RequestAborted when a person cancels first."""
+async def _until_done(task: asyncio.Task[Any], abort: Abort, stops: frozenset[int]) -> None:
+    """Waits for a task that goes on without us. Raises RequestAborted when an abort of `stops` comes first."""
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def done(_: object) -> None:
@@ -312,8 +298,8 @@ async def _until_done(task: asyncio.Task[Any], abort: Abort) -> None:
             over.set_result(None)
 
     def aborted(kind: int) -> None:
-        if kind == CANCEL and not over.done():
-            over.set_exception(RequestAborted())
+        if kind in stops and not over.done():
+            over.set_exception(RequestAborted(kind))
 
     task.add_done_callback(done)
     abort.listen(aborted)

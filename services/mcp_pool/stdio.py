@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.jsjson import JsonValue, RawJson
+from protocol.jsjson import JsonValue
 from services.common.children import Child, ChildNotStarted, ChildSpec, StreamName, start_child
-from services.common.effect_run import CANCEL
+from services.mcp_pool import aborts
 from services.mcp_pool import limits as fixed
-from services.mcp_pool.connection import Abort, ToolAnswer, ToolsPage
+from services.mcp_pool.connection import Abort, ToolAnswer, ToolRequest, ToolsPage
 from services.mcp_pool.failures import (
     AnswerInvalid,
     ConnectionLost,
@@ -117,9 +117,9 @@ class StdioConnection:
         tools, next_cursor = check_tools_page(answer.result)
         return ToolsPage(tools, next_cursor, answer.plain, answer.size)
 
-    async def call_tool(self, name: str, arguments: RawJson, abort: Abort) -> ToolAnswer:
+    async def call_tool(self, request: ToolRequest, abort: Abort) -> ToolAnswer:
         """Calls a tool."""
-        params: JsonValue = {"name": name, "arguments": arguments}
+        params: JsonValue = {"name": request.name, "arguments": request.arguments}
         answer = await self._request("tools/call", params, plain=True, abort=abort)
         return ToolAnswer(check_call_result(answer.result), answer.plain, answer.size)
 
@@ -307,8 +307,8 @@ class StdioConnection:
 
 
 def _abort(answer: asyncio.Future[Answer], kind: int) -> None:
-    if kind == CANCEL:
-        _fail(answer, RequestAborted())
+    if kind in aborts.STDIO:
+        _fail(answer, RequestAborted(kind))
 
 
 def _settle(answer: asyncio.Future[Answer]) -> None:

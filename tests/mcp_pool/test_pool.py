@@ -8,10 +8,11 @@ import dataclasses
 import pytest
 
 from services.common.effect_run import CANCEL, AbortLatch
+from services.mcp_pool.connection import Connecting
 from services.mcp_pool.declarations import DeclaredServer, ServerName
 from services.mcp_pool.failures import ConnectionLost, McpFailure, RequestAborted
 from services.mcp_pool.limits import Limits
-from services.mcp_pool.pool import Connecting, ConnectionPool
+from services.mcp_pool.pool import ConnectionPool
 from services.mcp_pool.session import PoolKey
 from services.mcp_pool.slots import OpeningSlots
 from tests.mcp_pool.support import BOUND
@@ -48,7 +49,7 @@ class FakeConnector:
         self.failure = None
         self.dead_on_arrival = False
 
-    def connect(self, server, on_end):
+    def connect(self, key, server, on_end):
         connection = FakeConnection(on_end)
         self.made.append(connection)
 
@@ -197,7 +198,7 @@ async def test_a_connection_that_ends_during_a_call_is_closed_after_it(pool, con
 
 async def test_a_connection_opened_beside_a_live_one_is_closed_and_the_old_one_kept(pool, connector):
     old = await use(pool)
-    new = await pool.open(SERVER)
+    new = await pool.open(KEY, SERVER)
     assert pool.put(KEY, new)
     await settled()
     assert (old.closed, new.closed) == (0, 1)
@@ -298,7 +299,7 @@ async def test_closing_the_pool_ends_openings_and_refuses_new_ones(connector):
         await call
     assert connector.made[0].closed == 1
     with pytest.raises(McpFailure, match="shutting down"):
-        await pool.open(SERVER)
+        await pool.open(KEY, SERVER)
     late = FakeConnection(lambda _: None)
     late.usable = True
     assert not pool.put(KEY, late)
