@@ -114,11 +114,11 @@ SERVICES = {
     "a secret's file": ("services.common.settings:_MAX_SECRET_FILE_BYTES", KIB),
     "sending traces at the end": ("services.common.telemetry:FLUSH_S", SECONDS),
     "a call to the gate, without a byte moving": (
-        "services.model_executor.gate.client:SILENCE_MS",
+        "services.common.gate_http:SILENCE_MS",
         MS_AS_SECONDS,
     ),
     "a call to the gate, in all": ("services.model_executor.gate.route:LIMIT_MS", MS_AS_SECONDS),
-    "cancelling a call at the gate": ("services.model_executor.gate.client:CANCEL_S", SECONDS),
+    "cancelling a call at the gate": ("services.common.gate_http:QUICK_S", SECONDS),
     "the file of model providers": ("services.model_executor.direct.config:MAX_FILE_BYTES", MIB),
     "a provider's error message": ("services.model_executor.direct.failures:MAX_MESSAGE", CHARACTERS),
     "the script file": ("services.model_executor.script:MAX_FILE_BYTES", MIB),
