@@ -22,6 +22,7 @@ from services.dev_core.harness.requests import HarnessRequests
 from services.dev_core.harness.scheduler import LeaseTimes, Scheduler
 from services.dev_core.hosts import HostCheck
 from services.dev_core.http.server import HttpServer
+from services.dev_core.run_tokens import RunTokens, open_run_tokens
 from services.dev_core.settings import SECRETS, Address, Settings, read_settings
 from services.dev_core.store.database import Store
 from services.dev_core.transcripts import Transcripts
@@ -47,9 +48,10 @@ async def run(
     async with AsyncExitStack() as stack:
         store = await Store.open(settings.database, full_sync=settings.full_sync)
         stack.push_async_callback(store.close)
-        core, requests, poster = _build(settings, store)
+        tokens = await open_run_tokens(store, settings.run_token_ms)
+        core, requests, poster = _build(settings, store, tokens)
         stack.push_async_callback(poster.stop)
-        http = HttpServer(core, HostCheck(settings.http_hosts), settings.core_token)
+        http = HttpServer(core, HostCheck(settings.http_hosts), settings.core_token, tokens.public_keys())
         listener = HarnessListener(
             requests,
             core.scheduler,
@@ -77,12 +79,13 @@ async def run(
         await core.scheduler.stop(_STOP_S)
 
 
-def _build(settings: Settings, store: Store) -> tuple[Core, HarnessRequests, ActionPoster]:
+def _build(settings: Settings, store: Store, tokens: RunTokens) -> tuple[Core, HarnessRequests, ActionPoster]:
     requests = HarnessRequests(
         store,
         Transcripts(store),
         RunOptions(settings.fixture_model, settings.hold_ms),
         Recovery(models=settings.model_recovers),
+        tokens,
     )
     scheduler = Scheduler(
         store,

@@ -54,6 +54,7 @@ class Settings:
     hold_ms: int = 5_000
     deadline_ms: int = 3_000_000
     action_timeout_ms: int = 60_000
+    run_token_ms: int = 900_000
     model_recovers: bool = True
     fixture_model: bool = False
     log_level: str = "info"
@@ -101,6 +102,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         hold_ms=env.integer("WHIPPLETREE_CORE_HOLD_MS", 5_000, 0, _DAY_MS),
         deadline_ms=env.integer("WHIPPLETREE_CORE_DEADLINE_MS", 3_000_000, 100, _DAY_MS),
         action_timeout_ms=env.integer("WHIPPLETREE_CORE_ACTION_TIMEOUT_MS", 60_000, 100, _DAY_MS),
+        run_token_ms=env.integer("WHIPPLETREE_CORE_RUN_TOKEN_MS", 900_000, 1_000, _DAY_MS),
         model_recovers=env.flag("WHIPPLETREE_CORE_MODEL_RECOVERS", True),
         fixture_model=env.flag("WHIPPLETREE_CORE_FIXTURE_MODEL", False),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),

@@ -408,7 +408,7 @@ async def test_the_description_names_every_route(core: CoreClient) -> None:
     from services.dev_core.hosts import HostCheck
     from services.dev_core.http.server import HttpServer
 
-    server = HttpServer(core.ready.core, HostCheck(()), None)
+    server = HttpServer(core.ready.core, HostCheck(()), None, {})
     routed = {
         (route.method.lower(), route.resource.canonical)
         for route in server._runner.app.router.routes()

@@ -36,6 +36,7 @@ from services.dev_core.manifests import (
     facts_of,
     mcp_tools_of,
 )
+from services.dev_core.run_tokens import RunTokens
 from services.dev_core.store import agents
 from services.dev_core.store.database import Store, StoreFailed
 from services.dev_core.transcripts import Transcripts
@@ -54,12 +55,18 @@ class HarnessRequests:
     """The requests of every connection."""
 
     def __init__(
-        self, store: Store, transcripts: Transcripts, options: RunOptions, recovery: Recovery
+        self,
+        store: Store,
+        transcripts: Transcripts,
+        options: RunOptions,
+        recovery: Recovery,
+        tokens: RunTokens,
     ) -> None:
         self._store = store
         self._transcripts = transcripts
         self._options = options
         self._recovery = recovery
+        self._tokens = tokens
         self._manifests = FactsCache()
         self._snapshots = FactsCache()
         self._methods: dict[str, Served] = {}
@@ -141,14 +148,15 @@ class HarnessRequests:
             manifest_hash=facts.hash,
             cursor=taken.cursor,
         )
-        answer = lease_answer(taken, run_id, facts.text, tools, self._options)
+        token = self._tokens.mint(held)
+        answer = lease_answer(taken, run_id, facts.text, tools, self._options, token.members())
         if not fits_frame(answer):
             message = f"The start of the turn is {len(answer)} characters long and does not fit a frame"
             await self._store.write(
                 partial(settle.fail_unofferable, run=held, message=message, now_ms=now_ms())
             )
             return None
-        return Run(held, connection, facts, tools, answer, lease_until)
+        return Run(held, connection, facts, tools, answer, lease_until, token)
 
     async def _facts(self, manifest_hash: str) -> ManifestFacts:
         facts: ManifestFacts | None = self._manifests.get(manifest_hash)
@@ -187,7 +195,8 @@ class HarnessRequests:
     async def _renewed(self, run: Run, until: float, extending: asyncio.Future[bool]) -> Any:
         if await extending:
             self._scheduler.renewed(run, until)
-            return {"ok": True}
+            run.token = self._tokens.current(run.held, run.token)
+            return {"ok": True, **run.token.members()}
         self._scheduler.abort(run, "ownership.lost", "Ownership lost")
         return {"ok": False}
 

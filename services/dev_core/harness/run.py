@@ -10,6 +10,7 @@ from protocol.errors import HarnessApiError
 from services.dev_core.effects.held import HeldRun
 from services.dev_core.harness.connection import Connection
 from services.dev_core.manifests import ManifestFacts, McpTools
+from services.dev_core.run_tokens import RunToken
 from services.dev_core.turns.settle import Abort
 
 
@@ -28,6 +29,7 @@ class Run:
     mcp: McpTools
     answer: str
     lease_until: float
+    token: RunToken
     abort: Abort | None = None
     asked: set[str] = field(default_factory=set)
     ended_by: tuple[str, asyncio.Future[Any]] | None = None

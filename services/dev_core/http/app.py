@@ -19,7 +19,8 @@ from services.dev_core.store.database import StoreFailed
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN_PATHS: Final = frozenset({"/health"})
+KEYS_PATH: Final = "/.well-known/jwks.json"
+_OPEN_PATHS: Final = frozenset({"/health", KEYS_PATH})
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

@@ -68,6 +68,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "manifestHash": _STRING,
             "status": {"type": "string", "enum": _STATUSES},
             "activeTurnId": {"type": ["string", "null"]},
+            "epoch": _INTEGER,
             "createdAt": _TIME,
             "updatedAt": _TIME,
         },
@@ -154,6 +155,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         },
         description="One event of a session's log; an event of a finished effect shows its outcome.",
     ),
+    "Keys": _object({"keys": _list(_ANY_OBJECT)}, description="A JSON Web Key Set."),
     "Health": _object({"status": {"const": "ok"}, "service": _STRING}, {"harness": _ANY_OBJECT}),
 }
 
@@ -204,6 +206,7 @@ def document() -> Schema:
     paging = ("after", "limit")
     paths: Schema = {
         "/health": {"get": _operation("Whether the core serves", answers={200: "Health"})},
+        "/.well-known/jwks.json": {"get": _operation("The public key of run tokens", answers={200: "Keys"})},
         "/v1/agents": {"get": _operation("Agents by id", answers={200: "Agents"}, query=paging)},
         "/v1/agents/{agent}": {
             "put": _operation(

@@ -167,6 +167,7 @@ def _session(session: Session) -> dict[str, Any]:
         "manifestHash": session.manifest_hash,
         "status": session.status,
         "activeTurnId": session.turn_id,
+        "epoch": session.epoch,
         "createdAt": iso_time(session.created_ms),
         "updatedAt": iso_time(session.updated_ms),
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aiohttp import web
 
 from services.dev_core.core import Core
 from services.dev_core.hosts import HostCheck
-from services.dev_core.http.app import json_response, make_app
+from services.dev_core.http.app import KEYS_PATH, json_response, make_app
 from services.dev_core.http.openapi import document
 from services.dev_core.http.page import Page
 from services.dev_core.http.routes import Routes
@@ -22,13 +23,17 @@ _SHUTDOWN_S: Final = 2.0
 class HttpServer:
     """Serves the API and the page until it is stopped."""
 
-    def __init__(self, core: Core, hosts: HostCheck, token: str | None) -> None:
+    def __init__(
+        self, core: Core, hosts: HostCheck, token: str | None, public_keys: Mapping[str, Any]
+    ) -> None:
         self._core = core
         self._hosts = hosts
+        self._public_keys = public_keys
         self._stopping = asyncio.Event()
         app = make_app(hosts, token)
         app[STOPPING] = self._stopping
         app.add_routes([web.get("/health", self._health), web.get("/openapi.json", self._openapi)])
+        app.router.add_get(KEYS_PATH, self._keys)
         Routes(core).add_to(app)
         Page(core).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
@@ -52,6 +57,10 @@ class HttpServer:
         del request
         body = {"status": "ok", "service": "dev-core", "harness": self._core.scheduler.counts()}
         return json_response(body)
+
+    async def _keys(self, request: web.Request) -> web.Response:
+        del request
+        return json_response(self._public_keys)
 
     async def _openapi(self, request: web.Request) -> web.Response:
         del request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,8 +24,18 @@ class RunOptions:
     hold_ms: int
 
 
-def lease_answer(taken: Taken, run_id: str, manifest: str, mcp: McpTools, options: RunOptions) -> str:
-    """The result of `lease`: grant and TurnStart. Documents go in as the texts they are stored as."""
+def lease_answer(
+    taken: Taken,
+    run_id: str,
+    manifest: str,
+    mcp: McpTools,
+    options: RunOptions,
+    token: Mapping[str, str],
+) -> str:
+    """The result of `lease`: grant and TurnStart. Documents go in as the texts they are stored as.
+
+    `token`: what the grant says of the run's token.
+    """
     session_id = taken.session.id
     is_answer = taken.segment > 0 and taken.input.startswith(('{"kind":"approve"', '{"kind":"respond"'))
     routing: dict[str, Any] = {"rootManifest": RawJson(manifest), "pluginRoots": {}}
@@ -49,7 +60,7 @@ def lease_answer(taken: Taken, run_id: str, manifest: str, mcp: McpTools, option
         },
         "routing": routing,
     }
-    grant = {"runId": run_id, "sessionId": session_id, "turnId": taken.turn_id, "epoch": taken.epoch}
+    grant = {"runId": run_id, "sessionId": session_id, "turnId": taken.turn_id, "epoch": taken.epoch, **token}
     # Every name and id here is ASCII, so orjson writes this frame around the stored texts.
     return jsjson.dumps({"run": grant, "input": start}, plain=True)
 
