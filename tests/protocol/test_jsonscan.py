@@ -1,4 +1,4 @@
-"""The scans never miss what a text needs."""
+"""The scans find strings and nesting wherever they are."""
 
 from __future__ import annotations
 
@@ -8,38 +8,29 @@ from typing import Any
 
 from hypothesis import given
 
-from protocol.jsjson import is_index_key
-from protocol.jsonscan import blank_strings, scan
+from protocol.jsonscan import blank_strings, depth_of
 from tests.protocol.json_values import values
 
 
-def depth_of(value: Any) -> int:
+def levels_of(value: Any) -> int:
     if isinstance(value, list):
-        return 1 + max(map(depth_of, value), default=0)
+        return 1 + max(map(levels_of, value), default=0)
     if isinstance(value, dict):
-        return 1 + max(map(depth_of, value.values()), default=0)
+        return 1 + max(map(levels_of, value.values()), default=0)
     return 0
 
 
-def keys_of(value: Any) -> list[str]:
-    if isinstance(value, list):
-        return [key for item in value for key in keys_of(item)]
-    if isinstance(value, dict):
-        return [*value, *(key for item in value.values() for key in keys_of(item))]
-    return []
-
-
 @given(values)
-def test_depth_index_keys_and_odd_keys_are_found_in_any_text(value: Any) -> None:
+def test_depth_is_exact_in_any_text(value: Any) -> None:
     for escaped in (True, False):
         text = json.dumps(value, ensure_ascii=escaped)
-        facts = scan(text.encode("utf-8", "surrogatepass"), 0)
-        assert facts.depth == depth_of(value)
-        keys = keys_of(value)
-        if any(map(is_index_key, keys)):
-            assert facts.index_keys
-        if not all(map(str.isascii, keys)):
-            assert not facts.plain
+        assert depth_of(text.encode("utf-8", "surrogatepass")) == levels_of(value)
+
+
+def test_brackets_in_strings_do_not_count() -> None:
+    assert depth_of(b"[[],[],[]]") == 2
+    assert depth_of(b'["[[[[[["]') == 1
+    assert depth_of(rb'["\"[[", {"[\\": "{{\\\""}]') == 2
 
 
 @given(values)
@@ -47,9 +38,3 @@ def test_blanking_strings_keeps_every_other_character_in_its_place(value: Any) -
     data = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     expected = re.sub(rb'"((?:[^"\\]|\\.)*)"', lambda string: b'"' + b"_" * len(string[1]) + b'"', data)
     assert blank_strings(data) == expected
-
-
-def test_a_depth_within_the_limit_may_be_guessed_too_high_and_never_too_low() -> None:
-    assert scan(b"[[],[],[]]", 10).depth == 4
-    assert scan(b"[[],[],[]]", 3).depth == 2
-    assert scan(b'["[[[[[["]', 3).depth == 1
