@@ -14,6 +14,24 @@ from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec
 
 Isolation = Literal["process", "container"]
+Background = Literal["kill", "wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a driver has; the conformance suite runs what these ask for (sandbox-manager 15).
+
+    `network_rules`: specs' network rules are enforced by the driver. `list_remove`: workspaces are listed and
+    deleted one by one. `processes`: a command may start processes. `real_commands`: they are programs of a
+    system. `background`: what a command leaves running when it ends is killed, or waited for while it holds
+    the command's streams.
+    """
+
+    network_rules: bool = True
+    list_remove: bool = True
+    processes: bool = True
+    real_commands: bool = True
+    background: Background = "kill"
 
 
 class BackendError(Exception):
@@ -183,6 +201,11 @@ class Backend(Protocol):
     @property
     def isolation(self) -> Isolation:
         """`process` or `container`."""
+        ...
+
+    @property
+    def traits(self) -> Traits:
+        """What the driver has and lacks."""
         ...
 
     async def probe(self) -> Probe:

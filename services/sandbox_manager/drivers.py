@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from services.sandbox_manager.bwrap.binary import find_bwrap
 from services.sandbox_manager.bwrap.driver import BwrapBackend
-from services.sandbox_manager.contract import Backend, BackendError, Handle, Probe
+from services.sandbox_manager.contract import Backend, BackendError, Handle, Probe, Traits
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.specs import BackendSpec
@@ -46,6 +46,11 @@ class FirstUsable:
     def __init__(self, drivers: Sequence[Backend]) -> None:
         self._drivers = tuple(drivers)
         self._chosen: Backend | None = None
+
+    @property
+    def traits(self) -> Traits:
+        """See Backend."""
+        return self._driver().traits
 
     async def probe(self) -> Probe:
         """Probes the drivers in order; the reason names those that were passed over."""

@@ -31,6 +31,7 @@ from services.sandbox_manager.contract import (
     Listing,
     Output,
     Probe,
+    Traits,
 )
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated.driver import EmulatedBackend
@@ -186,6 +187,7 @@ class FakeBackend:
     """Records what is asked of it."""
 
     isolation: Literal["process"] = "process"
+    traits = Traits()
 
     def __init__(self, name: str = "virtual", available: bool = True) -> None:
         self.name = name

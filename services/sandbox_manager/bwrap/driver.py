@@ -23,7 +23,15 @@ from services.sandbox_manager.bwrap.flags import (
 from services.sandbox_manager.bwrap.process import Launch, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.bwrap.view import Starter, plain_starter, staged_starter
-from services.sandbox_manager.contract import BackendError, ExecResult, GrepQuery, Output, Probe, output_of
+from services.sandbox_manager.contract import (
+    BackendError,
+    ExecResult,
+    GrepQuery,
+    Output,
+    Probe,
+    Traits,
+    output_of,
+)
 from services.sandbox_manager.disk.handle import DiskHandle
 from services.sandbox_manager.disk.identity import Identity, file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
@@ -41,6 +49,7 @@ class BwrapBackend:
 
     name: Final = "virtual"
     isolation: Final[Literal["process"]] = "process"
+    traits: Final = Traits()
 
     def __init__(self, root: Path, program: Path | None, identity: Identity | None) -> None:
         self._root = root

@@ -9,7 +9,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from services.sandbox_manager.contract import BackendError, ExecResult, GrepQuery, Output, Probe, output_of
+from services.sandbox_manager.contract import (
+    BackendError,
+    ExecResult,
+    GrepQuery,
+    Output,
+    Probe,
+    Traits,
+    output_of,
+)
 from services.sandbox_manager.disk.handle import DiskHandle
 from services.sandbox_manager.disk.identity import Identity, file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
@@ -32,6 +40,7 @@ class EmulatedBackend:
 
     name: Final = "virtual"
     isolation: Final[Literal["process"]] = "process"
+    traits: Final = Traits(processes=False, real_commands=False)
 
     def __init__(self, root: Path, identity: Identity | None) -> None:
         self._layout = Layout(root, identity)
