@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from protocol import jsjson
 from services.common.urls import parse_url
+from services.dev_core.artifacts.blobs import Blobs
 from services.dev_core.clock import new_id, now_ms
 from services.dev_core.effects import actions
 from services.dev_core.effects.actions import Resolved
@@ -18,6 +19,7 @@ from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.harness.workspaces import Workspaces
 from services.dev_core.manifests import ManifestRefused, check_manifest
 from services.dev_core.problems import Problem, no_session
+from services.dev_core.session_files import SessionFiles
 from services.dev_core.store import agents, effects, events, sessions
 from services.dev_core.store.agents import Agent
 from services.dev_core.store.database import Store, Tx
@@ -77,11 +79,12 @@ class SessionView:
 class Core:
     """The operations behind the HTTP API. Every method raises Problem, and StoreFailed of the database."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, bus: EventBus) -> None:
+    def __init__(self, store: Store, scheduler: Scheduler, bus: EventBus, blobs: Blobs) -> None:
         self.store: Final = store
         self.scheduler: Final = scheduler
         self.bus: Final = bus
         self.workspaces: Final = Workspaces(scheduler.connections)
+        self.files: Final = SessionFiles(store, blobs, self.workspaces)
 
     # Agents
 

@@ -14,6 +14,7 @@ from services.common.logs import configure_logging, get_logger
 from services.common.process import StartFailed, run_process
 from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.settings import SettingsError
+from services.dev_core.artifacts.blobs import Blobs
 from services.dev_core.core import Core, EventBus
 from services.dev_core.effects.intent import Recovery
 from services.dev_core.effects.poster import ActionPoster
@@ -25,6 +26,7 @@ from services.dev_core.http.server import HttpServer
 from services.dev_core.run_tokens import RunTokens, open_run_tokens
 from services.dev_core.settings import SECRETS, Address, Settings, read_settings
 from services.dev_core.store.database import Store
+from services.dev_core.sweeper import Sweeper
 from services.dev_core.transcripts import Transcripts
 from services.dev_core.turns.start import RunOptions
 
@@ -49,7 +51,9 @@ async def run(
         store = await Store.open(settings.database, full_sync=settings.full_sync)
         stack.push_async_callback(store.close)
         tokens = await open_run_tokens(store, settings.run_token_ms)
-        core, requests, poster = _build(settings, store, tokens)
+        blobs = await Blobs.open(settings.database)
+        stack.push_async_callback(blobs.close)
+        core, requests, poster = _build(settings, store, tokens, blobs)
         stack.push_async_callback(poster.stop)
         http = HttpServer(core, HostCheck(settings.http_hosts), settings.core_token, tokens.public_keys())
         listener = HarnessListener(
@@ -62,6 +66,9 @@ async def run(
         )
         await core.scheduler.start()
         await poster.start()
+        sweeper = Sweeper(store, core.workspaces, settings.sweep_ms)
+        sweeper.start()
+        stack.push_async_callback(sweeper.stop)
         stack.push_async_callback(http.stop)
         http_port = await _listen(http.start, settings.http, "WHIPPLETREE_CORE_HTTP_LISTEN")
         stack.push_async_callback(listener.stop)
@@ -79,10 +86,13 @@ async def run(
         await core.scheduler.stop(_STOP_S)
 
 
-def _build(settings: Settings, store: Store, tokens: RunTokens) -> tuple[Core, HarnessRequests, ActionPoster]:
+def _build(
+    settings: Settings, store: Store, tokens: RunTokens, blobs: Blobs
+) -> tuple[Core, HarnessRequests, ActionPoster]:
     requests = HarnessRequests(
         store,
         Transcripts(store),
+        blobs,
         RunOptions(settings.fixture_model, settings.hold_ms),
         Recovery(models=settings.model_recovers),
         tokens,
@@ -95,7 +105,7 @@ def _build(settings: Settings, store: Store, tokens: RunTokens) -> tuple[Core, H
     )
     bus = EventBus()
     store.on_events = bus.announce
-    core = Core(store, scheduler, bus)
+    core = Core(store, scheduler, bus, blobs)
     poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
     requests.attach(scheduler, poster)
     return core, requests, poster

@@ -12,11 +12,12 @@ from protocol.canonical import manifest_hash
 from protocol.manifest import SANDBOX_TOOLS, ManifestInvalid, validate_agent_manifest
 
 RefusalCode: TypeAlias = Literal["manifest_invalid", "manifest_unsupported"]
-ToolRunner: TypeAlias = Literal["mcp", "sandbox", "action"]
+ToolRunner: TypeAlias = Literal["mcp", "sandbox", "artifact", "action"]
 
 MAX_CACHED_CHARS: Final = 64 * 1024 * 1024
 """Text of manifests, or of snapshots, whose facts are kept in memory."""
 
+ARTIFACTS: Final = "nylorun.artifacts"
 SAVE_ARTIFACT: Final = "save_artifact"
 
 
@@ -38,12 +39,17 @@ class AgentTools:
 
 @dataclass(frozen=True, slots=True)
 class ManifestFacts:
-    """One manifest. `agents` holds the root under None and each agent used as a tool under its id."""
+    """One manifest. `agents` holds the root under None and each agent used as a tool under its id.
+
+    `sandbox` is the spec (JSON text) of the workspace that the session has, None when no agent has one: the
+    agents of a session share it.
+    """
 
     hash: str
     text: str
     id: str
     agents: Mapping[str | None, AgentTools]
+    sandbox: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +66,7 @@ NO_MCP_TOOLS: Final = McpTools()
 def check_manifest(value: object) -> tuple[str, str]:
     """The hash and the compact text of a manifest that agents may have. Raises ManifestRefused.
 
-    Everything valid is taken, also what the engine can't run yet, except workflows and `save_artifact`.
+    Everything valid is taken, also what the engine can't run yet, except workflows.
     """
     if isinstance(value, dict) and value.get("kind") == "workflow":
         raise ManifestRefused(
@@ -72,14 +78,6 @@ def check_manifest(value: object) -> tuple[str, str]:
     except ManifestInvalid as error:
         raise ManifestRefused("manifest_invalid", f"The manifest is not valid: {error}") from None
     assert isinstance(value, dict)
-    for _, manifest in _agents(value):
-        for capability in manifest["capabilities"]:
-            if any(tool["name"] == SAVE_ARTIFACT for tool in capability.get("tools", ())):
-                raise ManifestRefused(
-                    "manifest_unsupported",
-                    f"The capability {capability['id']!r} declares {SAVE_ARTIFACT}, and the development core "
-                    "has no artifacts yet: leave that capability out.",
-                )
     return manifest_hash(value), jsjson.dumps(value)
 
 
@@ -87,6 +85,7 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
     """The facts of a manifest that was checked before, under its hash."""
     manifest: Any = jsjson.loads(text)
     agents: dict[str | None, AgentTools] = {}
+    sandbox: str | None = None
     for agent_id, agent in _agents(manifest):
         declared: dict[str, frozenset[str]] = {}
         sandboxed: set[str] = set()
@@ -94,8 +93,9 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
             declared[capability["id"]] = frozenset(tool["name"] for tool in capability.get("tools", ()))
             if capability.get("sandbox") is not None:
                 sandboxed.add(capability["id"])
+                sandbox = sandbox or jsjson.dumps(capability["sandbox"])
         agents[agent_id] = AgentTools(declared, frozenset(sandboxed))
-    return ManifestFacts(hash_, text, manifest["id"], agents)
+    return ManifestFacts(hash_, text, manifest["id"], agents, sandbox)
 
 
 def _agents(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
@@ -119,6 +119,8 @@ def runner_of(
         return None
     if tool in SANDBOX_TOOLS and capability_id in agent.sandboxed:
         return "sandbox"
+    if capability_id == ARTIFACTS and tool == SAVE_ARTIFACT:
+        return "artifact"
     return "action"
 
 

@@ -16,6 +16,7 @@ SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN", "NYLORUN_HARNESS_TOKEN")
 PING_MS: Final = 30_000
 SILENCE_MS: Final = 90_000
 """A harness that nothing was heard of for so long is dropped (harness-api 1.4)."""
+SWEEP_MS: Final = 60_000
 ABORT_GRACE_MS: Final = 30_000
 """How long a run may take to end after any abort, before core gives it up (harness-api 8.5)."""
 _DAY_MS: Final = 24 * 3_600_000
@@ -57,6 +58,7 @@ class Settings:
     run_token_ms: int = 900_000
     model_recovers: bool = True
     fixture_model: bool = False
+    sweep_ms: int = SWEEP_MS
     log_level: str = "info"
     ping_ms: int = PING_MS
     silence_ms: int = SILENCE_MS
@@ -105,6 +107,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         run_token_ms=env.integer("WHIPPLETREE_CORE_RUN_TOKEN_MS", 900_000, 1_000, _DAY_MS),
         model_recovers=env.flag("WHIPPLETREE_CORE_MODEL_RECOVERS", True),
         fixture_model=env.flag("WHIPPLETREE_CORE_FIXTURE_MODEL", False),
+        sweep_ms=env.integer("WHIPPLETREE_CORE_SWEEP_MS", SWEEP_MS, 100, _DAY_MS),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),
     )
     env.finish()

@@ -37,18 +37,6 @@ async def test_an_agent_is_put_replaced_and_read(core: CoreClient) -> None:
         ({"manifest": {**PLAIN, "extra": 1}}, "manifest_invalid", "extra"),
         ({"manifest": {**PLAIN, "manifestSchemaVersion": 3}}, "manifest_invalid", "manifestSchemaVersion"),
         ({"manifest": {"kind": "workflow", "workflowSchemaVersion": 2}}, "manifest_unsupported", "Workflows"),
-        (
-            {
-                "manifest": {
-                    **PLAIN,
-                    "capabilities": [
-                        {"id": "nylorun.artifacts", "type": "agent", "tools": [tool("save_artifact")]}
-                    ],
-                }
-            },
-            "manifest_unsupported",
-            "save_artifact",
-        ),
         ({"manifest": PLAIN, "actions": {}}, "invalid", "url"),
         ({"manifest": PLAIN, "actions": {"url": "ftp://x/"}}, "invalid", "http"),
         ({"manifest": PLAIN, "actions": {"url": "nowhere"}}, "invalid", "actions.url"),
@@ -306,7 +294,8 @@ async def test_a_response_of_any_json_starts_the_next_segment_and_is_taken_once(
         ("POST", "/v1/sessions/unknown/effects/x/outcome", 404),
         ("GET", "/v1/agents/unknown", 404),
         ("GET", "/v1/unheard-of", 404),
-        ("DELETE", "/v1/sessions/unknown", 405),
+        ("DELETE", "/v1/sessions/unknown", 404),
+        ("DELETE", "/v1/sessions", 405),
         ("PATCH", "/v1/agents/plain", 405),
         ("GET", "/v1/sessions?limit=0", 400),
         ("GET", "/v1/sessions?limit=1001", 400),

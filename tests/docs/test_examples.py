@@ -18,6 +18,7 @@ import services.sandbox_manager.main as sandbox_manager
 import services.sandbox_manager.settings as sandbox_settings
 from cli.demo_agent import sandbox_tools
 from protocol.manifest import validate_agent_manifest
+from services.dev_core.turns.messages import read_message
 from services.model_executor.script import read_script
 from tests.docs.pages import DOCS, ROOT, Page
 
@@ -59,9 +60,10 @@ async def test_the_action_endpoint_answers_as_the_page_says() -> None:
 
 
 def test_the_agent_and_the_scripts_of_the_pages_are_valid() -> None:
-    agent, script = documents(HTTP)
+    agent, script, message = documents(HTTP)
     validate_agent_manifest(agent["manifest"])
     read_script(json.dumps(script))
+    assert read_message(message) == message
     [shown] = documents(Page(DOCS / "configuration.md"))
     read_script(json.dumps(shown))
     [shop] = documents(Page(ROOT / "examples" / "mcp" / "README.md"))

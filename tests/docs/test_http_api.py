@@ -38,7 +38,7 @@ def test_every_call_is_listed() -> None:
         if row.header == ("call", "answer"):
             base = ""
             for call in code_of(row.cells[0]):
-                match = re.fullmatch(r"(?:(GET|PUT|POST) )?(/\S+)", call)
+                match = re.fullmatch(r"(?:(GET|PUT|POST|DELETE) )?(/\S+)", call)
                 if match is None:
                     continue  # a body
                 method, path = match[1] or "GET", match[2]

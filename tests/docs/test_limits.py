@@ -193,6 +193,18 @@ SANDBOX = {
 CORE = {
     "a request's body": ("services.dev_core.http.app:MAX_BODY_BYTES", MIB),
     "an agent's or session's id": ("services.dev_core.core:MAX_ID_CHARS", CHARACTERS),
+    "one version of an artifact": ("services.dev_core.artifacts.blobs:MAX_ARTIFACT_BYTES", BYTES),
+    "an artifact's name": ("services.dev_core.artifacts.naming:MAX_NAME_CHARS", CHARACTERS),
+    "files exported when a turn ends": ("services.dev_core.artifacts.export:MAX_FILES", PLAIN),
+    "bytes exported when a turn ends": ("services.dev_core.artifacts.export:MAX_BYTES", GIB),
+    "the export when a turn ends": ("services.dev_core.artifacts.export:EXPORT_S", SECONDS),
+    "files of a listing": ("services.dev_core.http.files:MAX_LISTED_FILES", PLAIN),
+    "one request to a workspace by HTTP": ("services.dev_core.session_files:WORKSPACE_S", SECONDS),
+    "one sweep or removal of workspaces": ("services.dev_core.sweeper:REQUEST_S", SECONDS),
+    "removing a workspace while its session is deleted": (
+        "services.dev_core.session_files:REMOVE_S",
+        SECONDS,
+    ),
     "entries of a page": ("services.dev_core.http.routes:MAX_PAGE", PLAIN),
     "an answer of an Action endpoint": ("services.dev_core.effects.poster:MAX_ANSWER_BYTES", MIB),
     "Actions posted at the same time": ("services.dev_core.effects.poster:MAX_POSTS_AT_ONCE", PLAIN),

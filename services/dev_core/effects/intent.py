@@ -35,7 +35,7 @@ NULL_OUTCOME: Final = '{"value":null}'
 ENDPOINT_MISSING: Final = "endpoint.missing"
 _NOT_YET: Final = frozenset({"agent", "fn", "verify"})
 
-IntentStatus: TypeAlias = Literal["execute", "rejoin", "pending", "uncertain", "completed"]
+IntentStatus: TypeAlias = Literal["execute", "rejoin", "save", "pending", "uncertain", "completed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer; `outcome` is JSON text. `action` says that an Action is to be posted."""
+    """The answer; `outcome` is JSON text. `action` says that an Action is to be posted.
+
+    With `save` there is no answer yet: the core saves an artifact first.
+    """
 
     status: IntentStatus
     outcome: str | None = None
@@ -64,6 +67,8 @@ class Decision:
                 return {"status": "completed", "outcome": jsjson.RawJson(self.outcome)}
             case "rejoin":
                 return {"status": "execute", "rejoin": True}
+            case "save":
+                raise AssertionError("an artifact that is not saved yet has no answer")
             case status:
                 return {"status": status}
 
@@ -175,7 +180,7 @@ def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Dec
         return Decision("completed", NULL_OUTCOME)
     if runner != "action":
         _record(tx, run, asked, runner=runner, event=None, now_ms=now_ms)
-        return Decision("execute")
+        return Decision("save" if runner == "artifact" else "execute")
     url = agents.actions_url_of_session(tx, run.session_id)
     if url is not None:
         _record(tx, run, asked, runner=runner, event="action.pending", now_ms=now_ms)

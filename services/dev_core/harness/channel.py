@@ -52,6 +52,10 @@ class Serving:
         """Answers with a refusal: a HarnessApiError's own, `internal` for everything else."""
         self._channel.refuse(self, error)
 
+    def go_on(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Serves the request with a coroutine after all, as if the handler had returned it."""
+        self._channel.go_on(self, work)
+
     def on_give_up(self, listener: Callable[[], None]) -> None:
         """Calls the listener when the requester gives up."""
         self._on_give_up = listener
@@ -138,9 +142,13 @@ class Channel:
             self.refuse(serving, error)
             return
         if work is not None:
-            task = self._loop.create_task(self._run(serving, work))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.go_on(serving, work)
+
+    def go_on(self, serving: Serving, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs the coroutine that serves a request."""
+        task = self._loop.create_task(self._run(serving, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _run(self, serving: Serving, work: Coroutine[Any, Any, Any]) -> None:
         try:

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from protocol import jsjson
 from protocol.errors import HarnessApiError
 from protocol.jsjson import RawJson
+from services.dev_core.artifacts.saving import ArtifactSaver
 from services.dev_core.clock import now_ms
 from services.dev_core.effects import intent, outcome
 from services.dev_core.effects.held import storable
@@ -24,9 +25,10 @@ from services.dev_core.store.database import Store
 class EffectRequests:
     """Serves requests about effects."""
 
-    def __init__(self, store: Store, poster: ActionPoster, recovery: Recovery) -> None:
+    def __init__(self, store: Store, poster: ActionPoster, saver: ArtifactSaver, recovery: Recovery) -> None:
         self._store = store
         self._poster = poster
+        self._saver = saver
         self._recovery = recovery
 
     def intent(self, connection: Connection, serving: Serving) -> None:
@@ -44,6 +46,9 @@ class EffectRequests:
             if decision is None:
                 assert error is not None
                 serving.refuse(error)
+                return
+            if decision.status == "save":
+                serving.go_on(self._saver.save(run, effect_id, asked.document.get("input")))
                 return
             if decision.action:
                 self._poster.post(run.session_id, effect_id)

@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from protocol.errors import HarnessApiError
+from services.dev_core.artifacts.export import Exporter
 from services.dev_core.clock import now_ms
-from services.dev_core.harness.channel import Serving
+from services.dev_core.harness.channel import CLOSED, Serving
 from services.dev_core.harness.connection import Connection
 from services.dev_core.harness.run import Run, held_run, run_not_held
 from services.dev_core.harness.scheduler import Scheduler
@@ -22,8 +23,11 @@ from services.dev_core.turns.settle import Output, Settled
 class OutputRequests:
     """Serves the ends of runs: each run is settled once."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, transcripts: Transcripts) -> None:
+    def __init__(
+        self, store: Store, scheduler: Scheduler, transcripts: Transcripts, exporter: Exporter
+    ) -> None:
         self._store = store
+        self._exporter = exporter
         self._scheduler = scheduler
         self._transcripts = transcripts
 
@@ -39,7 +43,7 @@ class OutputRequests:
             return _same(answer)
         answer = asyncio.get_running_loop().create_future()
         run.ended_by = (serving.method, answer)
-        return self._answer_all(answer, self._begin(run, serving))
+        return self._answer_all(answer, self._begin(run, serving, exported=False))
 
     async def _answer_all(
         self, answer: asyncio.Future[Any], settling: Coroutine[Any, Any, Any]
@@ -54,17 +58,32 @@ class OutputRequests:
         answer.set_result(result)
         return result
 
-    def _begin(self, run: Run, serving: Serving) -> Coroutine[Any, Any, Any]:
+    def _begin(self, run: Run, serving: Serving, *, exported: bool) -> Coroutine[Any, Any, Any]:
         abort = run.abort
         if abort is not None and abort.kind == "shutdown":
             return self._released(run, self._give_back(run), HarnessApiError("internal", abort.message))
         if abort is not None and abort.kind == "ownership.lost":
             return self._lost(run, HarnessApiError("ownership_lost", abort.message))
+        if serving.method == "turn.completed" and run.facts.sandbox is not None and not exported:
+            return self._export_first(run, serving)
         output = Output.of(serving.method, serving.params, serving.plain)
         settling = self._store.submit(
             partial(settle.settle, run=run.held, output=output, abort=abort, now_ms=now_ms())
         )
         return self._settled(run, settling)
+
+    async def _export_first(self, run: Run, serving: Serving) -> dict[str, int]:
+        try:
+            await self._exporter.export(run)
+        except (HarnessApiError, StoreFailed):
+            self._scheduler.lose(run)
+            raise
+        if run.connection.closed:
+            # Nobody knows the answer any more: the lease lapses and a later run ends the turn again.
+            self._scheduler.lose(run)
+            raise HarnessApiError("unavailable", CLOSED)
+        ended: dict[str, int] = await self._begin(run, serving, exported=True)
+        return ended
 
     async def _lost(self, run: Run, refusal: HarnessApiError) -> None:
         self._scheduler.end(run, offer=False)

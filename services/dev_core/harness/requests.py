@@ -17,6 +17,9 @@ from protocol.errors import HarnessApiError
 from protocol.jsjson import RawJson
 from protocol.methods import API_VERSION, OUTPUT_METHODS
 from services.common.logs import get_logger
+from services.dev_core.artifacts.blobs import Blobs
+from services.dev_core.artifacts.export import Exporter
+from services.dev_core.artifacts.saving import ArtifactSaver
 from services.dev_core.clock import now_ms
 from services.dev_core.effects.held import HeldRun
 from services.dev_core.effects.intent import Recovery
@@ -58,11 +61,13 @@ class HarnessRequests:
         self,
         store: Store,
         transcripts: Transcripts,
+        blobs: Blobs,
         options: RunOptions,
         recovery: Recovery,
         tokens: RunTokens,
     ) -> None:
         self._store = store
+        self._blobs = blobs
         self._transcripts = transcripts
         self._options = options
         self._recovery = recovery
@@ -74,8 +79,10 @@ class HarnessRequests:
     def attach(self, scheduler: Scheduler, poster: ActionPoster) -> None:
         """Completes the object: whom requests of runs go to."""
         self._scheduler = scheduler
-        effects = EffectRequests(self._store, poster, self._recovery)
-        outputs = OutputRequests(self._store, scheduler, self._transcripts)
+        saver = ArtifactSaver(self._store, self._blobs)
+        effects = EffectRequests(self._store, poster, saver, self._recovery)
+        exporter = Exporter(self._store, self._blobs)
+        outputs = OutputRequests(self._store, scheduler, self._transcripts, exporter)
         self._methods = {
             "hello": self._hello,
             "lease": self._lease,

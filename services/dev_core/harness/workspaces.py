@@ -1,7 +1,6 @@
 """Core's own requests to a harness that has workspaces (harness-api 4).
 
-Nothing of the HTTP API uses them yet; what is here keeps the rule that a workspace event is only taken
-while a request that may cause it is in flight.
+A workspace event is only taken while a request that may cause it is in flight: `request_on` keeps that rule.
 """
 
 from __future__ import annotations
@@ -23,16 +22,25 @@ class Workspaces:
         self._connections = connections
 
     async def request(self, method: str, params: dict[str, Any]) -> Any:
-        """The result's struct. Raises HarnessApiError: `unavailable` without such a harness."""
-        connection = self._choose()
-        with _claims(connection, method, params):
-            return await connection.channel.request(method, params)
+        """The result as the method has it. Raises HarnessApiError: `unavailable` without such a harness."""
+        return await request_on(self._choose(), method, params)
 
     def _choose(self) -> Connection:
         for connection in self._connections.values():
             if connection.said_hello and connection.workspace and not connection.closed:
                 return connection
         raise HarnessApiError("unavailable", "No harness with workspaces is connected")
+
+
+async def request_on(connection: Connection, method: str, params: dict[str, Any]) -> Any:
+    """Asks one harness. Raises HarnessApiError."""
+    with _claims(connection, method, params):
+        return await connection.channel.request(method, params)
+
+
+def session_reference(session_id: str, turn_id: str | None) -> dict[str, Any]:
+    """How a workspace request names a session."""
+    return {"ownerId": session_id, "activeTurnId": turn_id}
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Any, Final, get_args
 
 from services.common.version import version
 from services.dev_core.problems import STATUS_OF
+from services.dev_core.store.effects import Runner
 from services.dev_core.store.sessions import Status
 
 Schema = dict[str, Any]
@@ -133,7 +134,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "turnId": _STRING,
             "segment": _INTEGER,
             "kind": _STRING,
-            "runner": {"enum": ["model", "mcp", "sandbox", "action", "core"]},
+            "runner": {"enum": list(get_args(Runner))},
             "status": {"enum": ["invoking", "pending", "completed", "uncertain"]},
             "attempts": _INTEGER,
             "startedAt": _TIME,
@@ -156,6 +157,41 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         description="One event of a session's log; an event of a finished effect shows its outcome.",
     ),
     "Keys": _object({"keys": _list(_ANY_OBJECT)}, description="A JSON Web Key Set."),
+    "Artifact": _object(
+        {
+            "artifactId": _STRING,
+            "version": _INTEGER,
+            "name": _STRING,
+            "contentType": _STRING,
+            "size": _INTEGER,
+            "sha256": _STRING,
+            "createdAt": _TIME,
+            "reference": {
+                **_object({"artifactId": _STRING, "version": _INTEGER, "name": _STRING}),
+                "description": "What a media part of a message names.",
+            },
+        },
+        {"path": {"type": "string", "description": "Below /workspace/outputs, where a turn's end found it."}},
+    ),
+    "Artifacts": _object({"artifacts": _list(_ref("Artifact"))}, {"after": _INTEGER}),
+    "Command": _object(
+        {"command": _STRING},
+        {"timeout": {"type": "integer", "minimum": 1, "maximum": 600, "description": "Seconds."}},
+        additionalProperties=False,
+    ),
+    "FileRead": _object(
+        {"path": _STRING}, {"offset": _INTEGER, "limit": _INTEGER}, additionalProperties=False
+    ),
+    "FileWrite": _object({"path": _STRING, "content": _STRING}, additionalProperties=False),
+    "ToolOutcome": {
+        **_ANY_OBJECT,
+        "description": "`{kind: completed, output}` or `{kind: failed, code, message}`.",
+    },
+    "Listing": {
+        **_ANY_OBJECT,
+        "description": "`{kind: listed, path, listing: {entries: [{path, size}], truncated}}`, or `{kind: "
+        "missing, path}`.",
+    },
     "Health": _object({"status": {"const": "ok"}, "service": _STRING}, {"harness": _ANY_OBJECT}),
 }
 
@@ -187,6 +223,57 @@ def _operation(
     if body is not None:
         operation["requestBody"] = {"required": True, "content": _content(_ref(body))}
     return operation
+
+
+def _without_answer(operation: Schema) -> Schema:
+    operation["responses"]["204"] = {"description": "Done"}
+    return operation
+
+
+def _bytes(summary: str, path: tuple[str, ...]) -> Schema:
+    operation = _operation(summary, answers={}, path=path, problems=(404,))
+    operation["responses"]["200"] = {"description": "The bytes", "content": {"*/*": {}}}
+    return operation
+
+
+def _files(in_session: tuple[str, ...], paging: tuple[str, ...]) -> Schema:
+    add = _operation(
+        "Keep the body as an artifact, or as a new version of one",
+        answers={201: "Artifact"},
+        path=in_session,
+        query=("name", "artifactId"),
+        problems=(404, 413),
+    )
+    add["requestBody"] = {"required": True, "content": {"*/*": {}}}
+    artifacts = "/v1/sessions/{session}/artifacts"
+    workspace = "/v1/sessions/{session}/workspace"
+    version = "One version; `latest` is the newest"
+
+    def used(summary: str, body: str | None, answer: str = "ToolOutcome", **more: Any) -> Schema:
+        return _operation(
+            summary, body=body, answers={200: answer}, path=in_session, problems=(404, 409), **more
+        )
+
+    return {
+        artifacts: {
+            "post": add,
+            "get": _operation(
+                "The newest version of each artifact",
+                answers={200: "Artifacts"},
+                path=in_session,
+                query=paging,
+                problems=(404,),
+            ),
+        },
+        f"{artifacts}/{{artifact}}/{{version}}": {"get": _bytes(version, ("session", "artifact", "version"))},
+        "/v1/artifacts/{artifact}/{version}": {"get": _bytes(version, ("artifact", "version"))},
+        f"{workspace}/exec": {"post": used("Run a command in the workspace", "Command")},
+        f"{workspace}/read": {"post": used("Read a text file of the workspace", "FileRead")},
+        f"{workspace}/write": {"post": used("Write a text file of the workspace", "FileWrite")},
+        f"{workspace}/list": {
+            "get": used("The files below a folder", None, "Listing", query=("dir", "limit"))
+        },
+    }
 
 
 def document() -> Schema:
@@ -231,7 +318,15 @@ def document() -> Schema:
             ),
         },
         "/v1/sessions/{session}": {
-            "get": _operation("One session", answers={200: "Session"}, path=in_session, problems=(404,))
+            "get": _operation("One session", answers={200: "Session"}, path=in_session, problems=(404,)),
+            "delete": _without_answer(
+                _operation(
+                    "Delete a session with its log, artifacts and workspace",
+                    answers={},
+                    path=in_session,
+                    problems=(404, 409),
+                )
+            ),
         },
         "/v1/sessions/{session}/messages": {
             "post": _operation(
@@ -293,6 +388,7 @@ def document() -> Schema:
             )
         },
     }
+    paths |= _files(in_session, paging)
     return {
         "openapi": "3.1.0",
         "info": {

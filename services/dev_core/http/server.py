@@ -11,6 +11,7 @@ from aiohttp import web
 from services.dev_core.core import Core
 from services.dev_core.hosts import HostCheck
 from services.dev_core.http.app import KEYS_PATH, json_response, make_app
+from services.dev_core.http.files import FileRoutes
 from services.dev_core.http.openapi import document
 from services.dev_core.http.page import Page
 from services.dev_core.http.routes import Routes
@@ -35,6 +36,7 @@ class HttpServer:
         app.add_routes([web.get("/health", self._health), web.get("/openapi.json", self._openapi)])
         app.router.add_get(KEYS_PATH, self._keys)
         Routes(core).add_to(app)
+        FileRoutes(core).add_to(app)
         Page(core).add_to(app)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
 

@@ -8,8 +8,9 @@ from typing import Any, Final, Literal, TypeAlias
 from services.dev_core.store.database import Tx
 
 EffectStatus: TypeAlias = Literal["invoking", "pending", "completed", "uncertain"]
-Runner: TypeAlias = Literal["model", "mcp", "sandbox", "action", "core"]
-"""Who carries an effect out: the first three through the harness, `core` at once and by itself."""
+Runner: TypeAlias = Literal["model", "mcp", "sandbox", "artifact", "action", "core"]
+"""Who carries an effect out: the first three through the harness, `artifact` and `core` the core itself, the
+latter at once."""
 
 ActionState: TypeAlias = Literal["new", "sent", "accepted", "settled", "withdrawn"]
 

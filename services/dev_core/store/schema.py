@@ -10,9 +10,7 @@ import sqlite3
 from typing import Final
 
 APPLICATION_ID: Final = 0x57484C54  # "WHLT"
-SCHEMA_VERSION: Final = 1
-
-_TABLES: Final = """
+_VERSION_1: Final = """
 CREATE TABLE manifests (
   hash TEXT PRIMARY KEY,
   text TEXT NOT NULL
@@ -120,13 +118,48 @@ CREATE TABLE workspaces (
 ) WITHOUT ROWID;
 """
 
+# `path` is where in the workspace the end of a turn found it; removals are workspaces of sessions that are gone.
+_VERSION_2: Final = """
+CREATE TABLE artifacts (
+  number INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  session_id TEXT NOT NULL,
+  path TEXT,
+  created_ms INTEGER NOT NULL
+);
+CREATE INDEX artifacts_of_session ON artifacts(session_id);
+CREATE UNIQUE INDEX artifacts_at_path ON artifacts(session_id, path) WHERE path IS NOT NULL;
+
+CREATE TABLE artifact_versions (
+  artifact_id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  content_type TEXT NOT NULL,
+  sha256 TEXT NOT NULL,
+  size INTEGER NOT NULL,
+  created_ms INTEGER NOT NULL,
+  PRIMARY KEY (artifact_id, version)
+) WITHOUT ROWID;
+CREATE INDEX versions_of_blob ON artifact_versions(sha256);
+
+CREATE TABLE removals (
+  key TEXT PRIMARY KEY,
+  created_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX workspaces_of_session ON workspaces(session_id);
+"""
+
+STEPS: Final = (_VERSION_1, _VERSION_2)
+"""What leads from each version to the next; the version is the number of steps taken."""
+SCHEMA_VERSION: Final = len(STEPS)
+
 
 class SchemaUnusable(Exception):
     """The file is no database of this program, or one that a newer version wrote."""
 
 
 def prepare(connection: sqlite3.Connection, name: str) -> None:
-    """Creates the tables of a new database and checks the version of an old one.
+    """Creates the tables of a new database, brings an old one up to date, refuses a newer one.
 
     `name` is how messages call the database. Raises SchemaUnusable.
     """
@@ -140,11 +173,12 @@ def prepare(connection: sqlite3.Connection, name: str) -> None:
             f"{name} has schema version {version}, this program knows {SCHEMA_VERSION}: "
             "start the newer version, or name another file in WHIPPLETREE_CORE_DB."
         )
-    if tables or application not in (0, APPLICATION_ID):
+    if application not in (0, APPLICATION_ID) or (tables and application == 0):
         raise SchemaUnusable(
             f"{name} is not a database of the development core: name another file in WHIPPLETREE_CORE_DB."
         )
+    steps = "".join(STEPS[version:] if application == APPLICATION_ID else STEPS)
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_TABLES} PRAGMA application_id = {APPLICATION_ID}; "
+        f"BEGIN IMMEDIATE; {steps} PRAGMA application_id = {APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )

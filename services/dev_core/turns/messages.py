@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from protocol import jsjson
+from services.dev_core.artifacts import records
+from services.dev_core.effects.held import storable
 from services.dev_core.problems import Problem, no_session, turn_is_open
 from services.dev_core.store import events, sessions
 from services.dev_core.store.database import Tx
@@ -66,6 +68,22 @@ def _check_content(content: Any) -> None:
         )
 
 
+def _check_references(tx: Tx, session_id: str, message: Any) -> None:
+    """A part that names an artifact names one of the session's, or the model's answer would fail later."""
+    content = message.get("content") if isinstance(message, dict) else None
+    for index, part in enumerate(content if isinstance(content, list) else ()):
+        match part.get("reference"):
+            case {"artifactId": str(artifact_id), "version": version}:
+                number = version if type(version) is int and 0 < version < 2**53 else 0
+                if records.load(tx, storable(artifact_id), number, session_id=session_id) is None:
+                    raise Problem(
+                        "invalid",
+                        f"content[{index}] names version {version} of the artifact {artifact_id!r}, which "
+                        f"session {session_id} does not have: POST /v1/sessions/{session_id}/artifacts makes "
+                        "one.",
+                    )
+
+
 def start_turn(tx: Tx, session_id: str, turn_id: str, message: Any, now_ms: int) -> int:
     """Commits a message: the session becomes runnable with a new turn. Returns the event's seq.
 
@@ -76,6 +94,7 @@ def start_turn(tx: Tx, session_id: str, turn_id: str, message: Any, now_ms: int)
         raise no_session(session_id)
     if session.status in OPEN_STATUSES:
         raise turn_is_open(session_id, session.status)
+    _check_references(tx, session_id, message)
     text = jsjson.dumps(message)
     sessions.put_document(tx, session_id, "input", text)
     sessions.start_turn(tx, session_id, turn_id, now_ms)

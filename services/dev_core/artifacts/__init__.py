@@ -1,0 +1,1 @@
+"""Files that agents and people keep: stored by content, versioned, listed by session."""
