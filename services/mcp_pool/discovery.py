@@ -15,7 +15,7 @@ from services.mcp_pool.diagnostics import Diagnostic, connected, not_connected
 from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.limits import NAMING_OFF_LOOP_TOOLS, Limits
 from services.mcp_pool.naming import record_tools
-from services.mcp_pool.pool import ConnectionPool
+from services.mcp_pool.pool import ConnectionPool, Preparation
 from services.mcp_pool.session import Session
 
 SNAPSHOT_VERSION: Final = 1
@@ -65,9 +65,10 @@ class Discovery:
         cancelled, the wait ends at once; servers that were being opened still end up in the pool.
         """
         openings = [_Opening(server) for server in servers_of(manifest.value, plugin_roots)]
-        for opening in openings:
-            opening.task = self._pool.own(self._open_and_list(session, opening))
-        await _all_done(openings)
+        with self._pool.preparation() as preparation:
+            for opening in openings:
+                opening.task = self._pool.own(self._open_and_list(session, opening, preparation))
+            await _all_done(openings)
         taken = declared_tool_names(manifest.value)
         records: list[JsonValue] = []
         diagnostics: list[JsonValue] = []
@@ -107,15 +108,16 @@ class Discovery:
         """
         servers = {server.name: server for server in declared}
         openings: dict[ServerName, _Opening | None] = {}
-        for name in _servers_of_snapshot(snapshot):
-            if self._pool.touch(session.key(name)):
-                continue
-            server = servers.get(name)
-            openings[name] = None if server is None else _Opening(server)
-        begun = [opening for opening in openings.values() if opening is not None]
-        for opening in begun:
-            opening.task = self._pool.own(self._open(session, opening))
-        await _all_done(begun)
+        with self._pool.preparation() as preparation:
+            for name in _servers_of_snapshot(snapshot):
+                if preparation.touch(session.key(name)):
+                    continue
+                server = servers.get(name)
+                openings[name] = None if server is None else _Opening(server)
+            begun = [opening for opening in openings.values() if opening is not None]
+            for opening in begun:
+                opening.task = self._pool.own(self._open(session, opening, preparation))
+            await _all_done(begun)
         diagnostics: list[Diagnostic] = []
         for name, opened in openings.items():
             failure = _NOT_DECLARED if opened is None else _result(opened)
@@ -123,7 +125,7 @@ class Discovery:
                 diagnostics.append(self._failed(session, name, failure))
         return diagnostics
 
-    async def _open_and_list(self, session: Session, opening: _Opening) -> Listing:
+    async def _open_and_list(self, session: Session, opening: _Opening, preparation: Preparation) -> Listing:
         limit, key = self._limits.server, session.key(opening.server.name)
         try:
             async with asyncio.timeout(limit):
@@ -139,17 +141,17 @@ class Discovery:
             ) from None
         except ListingTooLarge:
             raise McpFailure("The MCP server's list of tools is too large.") from None
-        self._pool.put(key, connection)
+        preparation.put(key, connection)
         return listing
 
-    async def _open(self, session: Session, opening: _Opening) -> None:
+    async def _open(self, session: Session, opening: _Opening, preparation: Preparation) -> None:
         key = session.key(opening.server.name)
         try:
             async with asyncio.timeout(self._limits.server):
                 connection = await self._pool.open(key, opening.server, opening.begin)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
-        self._pool.put(key, connection)
+        preparation.put(key, connection)
 
     def _failed(self, session: Session, name: ServerName, failure: McpFailure) -> Diagnostic:
         get_logger().warning(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,20 +18,33 @@ from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.diagnostics import Diagnostic
 from services.mcp_pool.discovery import Discovered, Discovery
-from services.mcp_pool.failures import McpFailure, RequestAborted
+from services.mcp_pool.failures import McpFailure, OverLimit, RequestAborted
 from services.mcp_pool.grants import Grants
+from services.mcp_pool.lease import Lease
 from services.mcp_pool.limits import ERROR_UNITS, PARSE_OFF_LOOP_BYTES, Limits
 from services.mcp_pool.outcomes import outcome_of
 from services.mcp_pool.pool import ConnectionPool
 from services.mcp_pool.session import Session
+from services.mcp_pool.turns import CallTurns, Waiting
 
-__all__ = ["ArgumentsInvalid", "McpExecutor", "ToolCallWork", "read_arguments", "read_json"]
+__all__ = [
+    "ArgumentsInvalid",
+    "CallRefused",
+    "McpExecutor",
+    "ToolCallWork",
+    "read_arguments",
+    "read_json",
+]
 
 _NO_ARGUMENTS: Final = RawJson("{}")
 
 
 class ArgumentsInvalid(ValueError):
     """A document of a request is not JSON."""
+
+
+class CallRefused(Exception):
+    """A limit is reached: nothing was started, the call may be made again. The text names the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +88,58 @@ def _arguments(text: str) -> RawJson:
     return RawJson(dumps(parsed.value, plain=parsed.plain))
 
 
+class AdmittedCall:
+    """A call that may start."""
+
+    def __init__(self, work: ToolCallWork, lease: Lease, abort: Abort, limits: Limits) -> None:
+        self._work = work
+        self._lease = lease
+        self._abort = abort
+        self._limits = limits
+
+    async def perform(self) -> str:
+        """Calls the tool and gives the outcome document's text (mcp-pool 8).
+
+        Raises EffectAborted for the aborts that end a call, and EffectRaised when there is no outcome. Ends
+        within `limits.call_ms()`.
+        """
+        work = self._work
+        try:
+            with _as_effect(work):
+                async with asyncio.timeout(self._limits.call_ms() / 1000):
+                    connection = await self._lease.connection()
+                    request = ToolRequest(work.effect_id, work.tool_name, work.arguments)
+                    answer = await connection.call_tool(request, self._abort)
+        except CallRefused as refused:
+            # The connection ended between the start and its use, and its place is taken.
+            raise EffectRaised(str(refused)) from None
+        except TimeoutError:
+            raise EffectRaised("The call of the MCP tool took longer than its limit.") from None
+        if answer.size > PARSE_OFF_LOOP_BYTES:
+            return await asyncio.to_thread(_outcome_text, answer)
+        return _outcome_text(answer)
+
+
+@contextmanager
+def _as_effect(work: ToolCallWork) -> Iterator[None]:
+    """What failures of a connection come to for an effect."""
+    try:
+        yield
+    except RequestAborted as aborted:
+        raise EffectAborted(aborted.kind) from None
+    except McpFailure as failure:
+        get_logger().warning(
+            "mcp_call_failed",
+            sessionId=work.session.session_id,
+            effectId=work.effect_id,
+            server=work.server.name.server_name,
+            failure=type(failure).__name__,
+        )
+        if isinstance(failure, OverLimit):
+            raise CallRefused(failure.message) from None
+        raise EffectRaised(utf16_truncate(failure.message, ERROR_UNITS)) from None
+
+
 class McpExecutor:
     """Discovers, reconnects and calls. Used on one loop; `close` is called at the end."""
 
@@ -81,6 +147,7 @@ class McpExecutor:
         self.limits = limits or Limits()
         self.pool = ConnectionPool(connector, self.limits)
         self.grants = Grants()
+        self._turns = CallTurns(self.limits.calls)
         self._connector = connector
         self._discovery = Discovery(self.pool, self.limits)
 
@@ -101,35 +168,27 @@ class McpExecutor:
         return await self._discovery.reconnect(session, snapshot, declared)
 
     async def call(self, work: ToolCallWork, abort: Abort) -> str:
-        """Calls a tool and gives the outcome document's text (mcp-pool 8).
+        """Calls a tool and gives the outcome document's text: `admitted` and `perform` in one."""
+        async with self.admitted(work, abort) as call:
+            return await call.perform()
 
-        Raises EffectAborted for the aborts that end a call (aborts.stopping), and EffectRaised when there is
-        no outcome. Nothing is sent for a call that was aborted before. Ends within `limits.call_ms()`.
+    @asynccontextmanager
+    async def admitted(
+        self, work: ToolCallWork, abort: Abort, waiting: Waiting | None = None
+    ) -> AsyncIterator[AdmittedCall]:
+        """A call whose turn has come, with a connection or a place for one; nothing was started for it.
+
+        `waiting` hears the call's place while others run. Raises EffectAborted for the aborts that end a
+        call (aborts.stopping), CallRefused when no connection may be opened, EffectRaised when none can be.
         """
-        if abort.kind in stopping(work.server) and abort.kind is not None:
+        key, stops = work.session.key(work.server.name), stopping(work.server)
+        if abort.kind is not None and abort.kind in stops:
             raise EffectAborted(abort.kind)
-        try:
-            async with asyncio.timeout(self.limits.call_ms() / 1000):
-                key = work.session.key(work.server.name)
-                async with self.pool.lease(key, work.server, abort) as connection:
-                    request = ToolRequest(work.effect_id, work.tool_name, work.arguments)
-                    answer = await connection.call_tool(request, abort)
-        except RequestAborted as aborted:
-            raise EffectAborted(aborted.kind) from None
-        except McpFailure as failure:
-            get_logger().warning(
-                "mcp_call_failed",
-                sessionId=work.session.session_id,
-                effectId=work.effect_id,
-                server=work.server.name.server_name,
-                failure=type(failure).__name__,
-            )
-            raise EffectRaised(utf16_truncate(failure.message, ERROR_UNITS)) from None
-        except TimeoutError:
-            raise EffectRaised("The call of the MCP tool took longer than its limit.") from None
-        if answer.size > PARSE_OFF_LOOP_BYTES:
-            return await asyncio.to_thread(_outcome_text, answer)
-        return _outcome_text(answer)
+        async with AsyncExitStack() as stack:
+            with _as_effect(work):
+                await stack.enter_async_context(self._turns.turn(key, abort, stops, waiting))
+                lease = await stack.enter_async_context(self.pool.lease(key, work.server, abort))
+            yield AdmittedCall(work, lease, abort, self.limits)
 
     def remote_refusal(self) -> str:
         """Why a call of a remote server's tool has no outcome."""

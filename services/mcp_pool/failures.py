@@ -27,6 +27,10 @@ class LaunchFailed(McpFailure):
     """A declaration cannot be launched, or its program cannot be started (mcp-pool 3)."""
 
 
+class OverLimit(McpFailure):
+    """All connections that may be open are in use. Nothing was started; it may be tried again."""
+
+
 class NotSent(McpFailure):
     """The connection had ended before a request was written: it may be made again on a new one."""
 

@@ -46,7 +46,8 @@ class Limits:
     `request`: one request to a server, from sending. `server`: opening a server and, in discovery, listing
     its tools; also what a call waits for its connection. `slot`: how long one opening may keep the others
     waiting: starting a process is heavy, waiting for a silent one is not. `drain`: what an exited server's
-    last output may take to arrive. `idle` and `sweep`: mcp-pool 7.1.
+    last output may take to arrive. `idle` and `sweep`: mcp-pool 7.1. `connections` and `per_session`: those
+    that are open, being opened or being closed. `calls`: calls of one connection that run at a time.
     """
 
     request: float = 60.0
@@ -56,6 +57,9 @@ class Limits:
     idle: float = 15 * 60.0
     sweep: float = 60.0
     opening: int = 8
+    connections: int = 512
+    per_session: int = 32
+    calls: int = 64
     grace: StopGrace = field(default_factory=StopGrace)
 
     def call_ms(self) -> int:

@@ -12,6 +12,7 @@ from services.common.server import serve
 from services.common.start import prepare_process
 from services.common.telemetry import Telemetry
 from services.mcp_pool.connector import ServerConnector
+from services.mcp_pool.descriptors import provide_descriptors
 from services.mcp_pool.executor import McpExecutor
 from services.mcp_pool.service import McpPoolService
 from services.mcp_pool.settings import SECRETS, Settings, SettingsError, read_settings
@@ -25,6 +26,7 @@ def make_executor(settings: Settings) -> McpExecutor:
         raise StartFailed(
             f"NYLORUN_HARNESS_ROOT: {settings.root.path} can't be used: {error.strerror}."
         ) from None
+    provide_descriptors(settings.limits.connections)
     connector = ServerConnector(settings.root, settings.base_environment, settings.limits, settings.gates_url)
     return McpExecutor(connector, settings.limits)
 

@@ -1,46 +1,31 @@
 """The live connections of all sessions: one per key, shared by its calls, closed when idle (mcp-pool 7).
 
 Changes of the pool's state are synchronous; what they leave to be closed is closed by tasks that the pool
-owns. A connection that ends by itself is taken out at once, so that the next call opens a new one.
+owns. A connection that ends by itself is taken out at once, so that the next call opens a new one. Each has
+a seat (seats.py) from before it is opened until it is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
 from services.common.logs import error_text, get_logger
-from services.mcp_pool.aborts import stopping
-from services.mcp_pool.connection import Abort, Connection, Connector
+from services.mcp_pool.connection import Abort, Connecting, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
-from services.mcp_pool.failures import ConnectionLost, McpFailure, RequestAborted
+from services.mcp_pool.entries import Entry, Opening
+from services.mcp_pool.failures import ConnectionLost, McpFailure
+from services.mcp_pool.lease import SHUTTING_DOWN, Lease
 from services.mcp_pool.limits import Limits
+from services.mcp_pool.seats import Owner, Seat, Seats
 from services.mcp_pool.session import PoolKey
 from services.mcp_pool.slots import OpeningSlots
 
-# A connection that was opened for a call may end before the call gets it; more often than this it is the
-# server's own doing.
-_ATTEMPTS: Final = 3
-
-_SHUTTING_DOWN: Final = "The MCP pool is shutting down."
-
 # What closing may take beyond the grace of the children themselves.
 _CLOSE_MARGIN_SECONDS: Final = 2.0
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    key: PoolKey
-    connection: Connection
-    last_used: float
-    active: int = 0
-    retired: bool = False
-    discarded: bool = False
-    gone: asyncio.Future[None] | None = None
 
 
 class ConnectionPool:
@@ -53,9 +38,11 @@ class ConnectionPool:
         self._limits = limits
         self._clock = clock
         self._slots = OpeningSlots(limits.opening, limits.slot)
-        self._entries: dict[PoolKey, _Entry] = {}
-        self._pending: dict[PoolKey, asyncio.Task[_Entry]] = {}
-        self._retiring: set[_Entry] = set()
+        self._seats = Seats(limits.connections, limits.per_session)
+        self._seat_of: dict[Connection, Seat] = {}
+        self._entries: dict[PoolKey, Entry] = {}
+        self._openings: dict[PoolKey, Opening] = {}
+        self._retiring: set[Entry] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.Task[None] | None = None
@@ -71,56 +58,70 @@ class ConnectionPool:
         """Connections that are pooled, in last use, or being closed."""
         return len(self._entries) + len(self._retiring) + len(self._closing)
 
-    def touch(self, key: PoolKey) -> bool:
-        """Marks a live connection as used now; False when there is none."""
-        entry = self._live(key)
-        if entry is not None:
-            entry.last_used = self._clock()
-        return entry is not None
+    @property
+    def seats(self) -> int:
+        """Connections that are there or were promised a place, those being closed included."""
+        return len(self._seats)
 
-    def _live(self, key: PoolKey) -> _Entry | None:
+    def _live(self, key: PoolKey) -> Entry | None:
         entry = self._entries.get(key)
-        return entry if entry is not None and entry.connection.usable else None
+        return entry if entry is not None and entry.lendable else None
 
     # -- opening
 
     async def open(
         self, key: PoolKey, server: DeclaredServer, on_slot: Callable[[], None] | None = None
     ) -> Connection:
-        """Opens a connection that is not in the pool yet. Raises McpFailure.
+        """Opens a connection that is not in the pool yet. Raises McpFailure, OverLimit before anything began.
 
         `on_slot` is called when its turn has come. When cancelled, what was started is closed.
         """
+        return await self._open_seated(await self._seat(key, server), on_slot)
+
+    async def _seat(self, key: PoolKey, server: DeclaredServer) -> Connecting:
+        if self._closed:
+            raise McpFailure(SHUTTING_DOWN)
         connecting = self._connector.connect(key, server, self._ended)
-        async with self._slots.slot():
-            if on_slot is not None:
-                on_slot()
-            if self._closed:
-                raise McpFailure(_SHUTTING_DOWN)
-            try:
+        owner = (key.tenant_id, key.session_id)
+        self._seat_of[connecting.connection] = await self._seats.take(owner, self._evict)
+        return connecting
+
+    async def _open_seated(
+        self, connecting: Connecting, on_slot: Callable[[], None] | None = None
+    ) -> Connection:
+        try:
+            async with self._slots.slot():
+                if on_slot is not None:
+                    on_slot()
+                if self._closed:
+                    raise McpFailure(SHUTTING_DOWN)
                 await connecting.opening()
-            except BaseException:
-                self.discard(connecting.connection)
-                raise
+        except BaseException:
+            self.discard(connecting.connection)
+            raise
         return connecting.connection
 
-    def put(self, key: PoolKey, connection: Connection) -> bool:
-        """Takes a connection in; one that is there already stays and the new one is closed."""
-        return self._put(key, connection) is not None
+    def put(self, key: PoolKey, connection: Connection) -> Entry | None:
+        """Takes a connection in; one that is there already stays and the new one is closed.
 
-    def _put(self, key: PoolKey, connection: Connection) -> _Entry | None:
+        Returns what is in the pool now: None when the connection has ended or the pool is closed.
+        """
         there = self._live(key)
         if there is not None or self._closed or not connection.usable:
             self.discard(connection)
             return there
-        entry = self._entries[key] = _Entry(key, connection, self._clock())
+        entry = self._entries[key] = Entry(key, connection, self._clock())
         return entry
 
     def discard(self, connection: Connection) -> asyncio.Task[None]:
-        """Closes a connection in the background."""
+        """Closes a connection in the background; its seat is free when it is closed."""
+        seat = self._seat_of.pop(connection, None)
         task = asyncio.get_running_loop().create_task(self._close_one(connection))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        if seat is not None:
+            self._seats.closing(seat)
+            task.add_done_callback(lambda _: self._seats.give_back(seat))
         return task
 
     async def _close_one(self, connection: Connection) -> None:
@@ -141,55 +142,92 @@ class ConnectionPool:
         if not task.cancelled():
             task.exception()  # whoever waits gets it; nobody else has to
 
-    # -- calls
+    # -- use
 
     @asynccontextmanager
-    async def lease(self, key: PoolKey, server: DeclaredServer, abort: Abort) -> AsyncIterator[Connection]:
-        """A usable connection for one call, opened when there is none; calls share one opening per key.
-
-        Raises McpFailure when it can't be opened, RequestAborted when an abort ends the wait (the
-        opening goes on).
-        """
-        entry = await self._entry(key, server, abort)
-        entry.active += 1
+    async def lease(self, key: PoolKey, server: DeclaredServer, abort: Abort) -> AsyncIterator[Lease]:
+        """A call's hold on its connection, secured. Raises OverLimit, other McpFailures, RequestAborted."""
+        lease = Lease(self, key, server, abort)
         try:
-            yield entry.connection
+            await lease.secure()
+            yield lease
         finally:
-            entry.active -= 1
-            entry.last_used = self._clock()
-            if entry.retired and not entry.active:
-                self._discard_entry(entry)
+            lease.release()
 
-    async def _entry(self, key: PoolKey, server: DeclaredServer, abort: Abort) -> _Entry:
-        for _ in range(_ATTEMPTS):
-            entry = self._live(key)
-            if entry is None:
-                pending = self._pending.get(key)
-                if pending is None:
-                    pending = self._pending[key] = self.own(self._open_entry(key, server))
-                    pending.add_done_callback(lambda task: self._forget_pending(key, task))
-                await _until_done(pending, abort, stopping(server))
-                if pending.cancelled():
-                    raise McpFailure(_SHUTTING_DOWN)
-                entry = pending.result()
-            if entry.connection.usable and not entry.discarded:
-                return entry
-        raise ConnectionLost("The MCP server ends as soon as it is started.")
+    @contextmanager
+    def preparation(self) -> Iterator[Preparation]:
+        """What is opened or touched inside is idle only after it."""
+        preparation = Preparation(self)
+        try:
+            yield preparation
+        finally:
+            preparation.end()
 
-    async def _open_entry(self, key: PoolKey, server: DeclaredServer) -> _Entry:
+    def take_live(self, key: PoolKey) -> Entry | None:
+        """The live connection of a key, used from now on."""
+        entry = self._live(key)
+        if entry is not None:
+            self.take(entry)
+        return entry
+
+    def take(self, entry: Entry) -> None:
+        """Uses an entry."""
+        entry.active += 1
+
+    def release(self, entry: Entry) -> None:
+        """Uses it no more."""
+        entry.active -= 1
+        entry.last_used = self._clock()
+        if entry.retired and not entry.active and not entry.discarded:
+            self._discard_entry(entry)
+
+    def take_opening(self, key: PoolKey, server: DeclaredServer) -> Opening:
+        """The opening of a key, shared by its calls; a new one waits for its seat and for the first start."""
+        opening = self._openings.get(key)
+        if opening is None:
+            opening = Opening(key, self.own(self._seat(key, server)), self._begin)
+            self._openings[key] = opening
+            opening.seating.add_done_callback(lambda task: self._seated(opening, task))
+        opening.users += 1
+        return opening
+
+    def release_opening(self, opening: Opening) -> None:
+        """Waits for it no more; what was begun goes on, what was not is given up."""
+        opening.users -= 1
+        if opening.users or opening.opening is not None:
+            return
+        self._forget(opening)
+        if not opening.seating.done():
+            opening.seating.cancel()
+        elif not opening.seating.cancelled() and opening.seating.exception() is None:
+            self.discard(opening.seating.result().connection)
+
+    def _seated(self, opening: Opening, task: asyncio.Task[Connecting]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._forget(opening)
+        elif not opening.users:
+            # Given up in the moment in which its seat came.
+            self.discard(task.result().connection)
+
+    def _begin(self, opening: Opening) -> asyncio.Task[Entry]:
+        task = self.own(self._open_entry(opening.key, opening.seating.result()))
+        task.add_done_callback(lambda _: self._forget(opening))
+        return task
+
+    async def _open_entry(self, key: PoolKey, connecting: Connecting) -> Entry:
         try:
             async with asyncio.timeout(self._limits.server):
-                connection = await self.open(key, server)
+                connection = await self._open_seated(connecting)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
-        entry = self._put(key, connection)
+        entry = self.put(key, connection)
         if entry is None:
             raise ConnectionLost("The MCP server ended as soon as it was started.")
         return entry
 
-    def _forget_pending(self, key: PoolKey, task: asyncio.Task[_Entry]) -> None:
-        if self._pending.get(key) is task:
-            del self._pending[key]
+    def _forget(self, opening: Opening) -> None:
+        if self._openings.get(opening.key) is opening:
+            del self._openings[opening.key]
 
     # -- ends
 
@@ -199,7 +237,7 @@ class ConnectionPool:
                 self._retire(entry)
                 return
 
-    def _retire(self, entry: _Entry) -> None:
+    def _retire(self, entry: Entry) -> None:
         """Out of the pool; closed now, or when its last call ends."""
         if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
@@ -209,12 +247,24 @@ class ConnectionPool:
         else:
             self._discard_entry(entry)
 
-    def _discard_entry(self, entry: _Entry) -> None:
+    def _discard_entry(self, entry: Entry) -> None:
         self._retiring.discard(entry)
         entry.discarded = True
         closing, gone = self.discard(entry.connection), entry.gone
         if gone is not None:
             closing.add_done_callback(lambda _: None if gone.done() else gone.set_result(None))
+
+    def _evict(self, owner: Owner | None) -> bool:
+        """Begins to close the connection that has been idle for the longest time."""
+        idle = [
+            entry for entry in self._entries.values() if not entry.active and owner in (None, entry.key[:2])
+        ]
+        if not idle:
+            return False
+        entry = min(idle, key=lambda candidate: candidate.last_used)
+        get_logger().info("mcp_evicted", sessionId=entry.key.session_id, server=entry.key.name.server_name)
+        self._retire(entry)
+        return True
 
     def sweep(self) -> int:
         """Takes out what has not been used for the idle time; returns how many."""
@@ -246,9 +296,13 @@ class ConnectionPool:
         Calls in flight end first. Returns how many there were.
         """
         session = (tenant_id, session_id)
-        opening = [task for key, task in self._pending.items() if key[:2] == session]
-        if opening:
-            await asyncio.wait(opening, timeout=self._limits.server)
+        begun = [
+            opening.opening
+            for opening in self._openings.values()
+            if opening.key[:2] == session and opening.opening is not None
+        ]
+        if begun:
+            await asyncio.wait(begun, timeout=self._limits.server)
         mine = [entry for key, entry in self._entries.items() if key[:2] == session]
         for entry in mine:
             entry.gone = asyncio.get_running_loop().create_future()
@@ -270,7 +324,6 @@ class ConnectionPool:
         for task in owned:
             task.cancel()
         for entry in [*self._entries.values(), *self._retiring]:
-            entry.active, entry.retired = 0, False
             self._entries.pop(entry.key, None)
             self._discard_entry(entry)
         try:
@@ -289,23 +342,37 @@ class ConnectionPool:
         return self._limits.grace.total() + _CLOSE_MARGIN_SECONDS
 
 
-async def _until_done(task: asyncio.Task[Any], abort: Abort, stops: frozenset[int]) -> None:
-    """Waits for a task that goes on without us. Raises RequestAborted when an abort of `stops` comes first."""
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+class Preparation:
+    """Keeps what a session's preparation opened or found from being closed for another server of it."""
 
-    def done(_: object) -> None:
-        if not over.done():
-            over.set_result(None)
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
+        self._held: list[Entry] = []
+        self._over = False
 
-    def aborted(kind: int) -> None:
-        if kind in stops and not over.done():
-            over.set_exception(RequestAborted(kind))
+    def touch(self, key: PoolKey) -> bool:
+        """Marks a live connection as used; False when there is none."""
+        entry = self._pool.take_live(key)
+        if entry is not None:
+            self._keep(entry)
+        return entry is not None
 
-    task.add_done_callback(done)
-    abort.listen(aborted)
-    try:
-        await over
-    finally:
-        task.remove_done_callback(done)
-        if not over.cancel() and not over.cancelled():
-            over.exception()  # a cancel that came at the same moment as ours
+    def put(self, key: PoolKey, connection: Connection) -> None:
+        """See ConnectionPool.put. What comes after the end is pooled all the same."""
+        entry = self._pool.put(key, connection)
+        if entry is not None:
+            self._pool.take(entry)
+            self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        if self._over:
+            self._pool.release(entry)
+        else:
+            self._held.append(entry)
+
+    def end(self) -> None:
+        """Gives all back."""
+        self._over = True
+        held, self._held = self._held, []
+        for entry in held:
+            self._pool.release(entry)

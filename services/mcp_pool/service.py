@@ -20,7 +20,14 @@ from services.common.errors import invalid, unavailable
 from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
 from services.common.work import WorkBook
 from services.mcp_pool.declarations import DeclaredServer, ServerName
-from services.mcp_pool.executor import ArgumentsInvalid, McpExecutor, ToolCallWork, read_arguments, read_json
+from services.mcp_pool.executor import (
+    ArgumentsInvalid,
+    CallRefused,
+    McpExecutor,
+    ToolCallWork,
+    read_arguments,
+    read_json,
+)
 from services.mcp_pool.session import Session
 
 _MAX_ID: Final = 512
@@ -182,8 +189,12 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
             except ArgumentsInvalid:
                 raise invalid("arguments is not a JSON document.") from None
             work = ToolCallWork(session, key.effect_id, server, call.server_tool_name, arguments)
-            await run.accept(self._executor.limits.call_ms())
-            outcome = await self._executor.call(work, run.abort)
+            try:
+                async with self._executor.admitted(work, run.abort, run.queued) as admitted:
+                    await run.accept(self._executor.limits.call_ms())
+                    outcome = await admitted.perform()
+            except CallRefused as refused:
+                raise unavailable(str(refused)) from None
             return _Reply(result=_Result(outcome=common_pb2.Json(text=outcome)))
 
         return Prepared(

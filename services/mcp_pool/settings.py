@@ -11,6 +11,7 @@ from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
 from services.mcp_pool.launch import HarnessRoot, base_environment
 from services.mcp_pool.limits import Limits
+from services.mcp_pool.seats import MAX_CONNECTIONS, MAX_PER_SESSION
 
 __all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
 
@@ -59,5 +60,8 @@ def _read_limits(env: Environment) -> Limits:
         idle=seconds("WHIPPLETREE_MCP_IDLE_MS", usual.idle),
         sweep=seconds("WHIPPLETREE_MCP_SWEEP_MS", usual.sweep),
         opening=env.integer("WHIPPLETREE_MCP_OPENING", usual.opening, 1, 1024),
+        connections=env.integer(MAX_CONNECTIONS, usual.connections, 1, 100_000),
+        per_session=env.integer(MAX_PER_SESSION, usual.per_session, 1, 100_000),
+        calls=env.integer("WHIPPLETREE_MCP_CALLS_PER_CONNECTION", usual.calls, 1, 10_000),
         grace=StopGrace(after_stdin=step, after_terminate=step, after_kill=step),
     )

@@ -270,7 +270,7 @@ async def test_a_server_that_the_manifest_lacks_is_reported_and_the_others_recon
     (diagnostic,) = await harness.executor.reconnect(SESSION, snapshot, [declared(stdio())])
     assert (diagnostic["agentId"], diagnostic["serverName"]) == ("child", "lost")
     assert diagnostic["outcome"] == "failed"
-    assert harness.executor.pool.touch(SESSION.key(ServerName(None, "cap", "bad")))
+    assert harness.executor.pool.take_live(SESSION.key(ServerName(None, "cap", "bad")))
 
 
 @pytest.mark.spec("mcp-pool:11.42")

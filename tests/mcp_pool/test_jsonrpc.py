@@ -58,7 +58,7 @@ def test_a_line_of_the_limit_passes_and_one_byte_more_does_not(cut):
         ('{"jsonrpc":"2.0","id":3,"result":{"a":1}}', Answer(3, {"a": 1}, True, 41)),
         ('{"jsonrpc":"2.0","id":"3","result":{}}\r', Answer(3, {}, True, 39)),
         ('{"jsonrpc":"2.0","id":1.0,"result":{}}', Answer(1, {}, True, 38)),
-        ('{"jsonrpc":"2.0","\\u0069d":1,"result":{}}', Answer(1, {}, False, 41)),
+        ('{"jsonrpc":"2.0","\\u0069d":1,"result":{}}', Answer(1, {}, True, 41)),
         ('{"jsonrpc":"2.0","id":1,"result":null}', Answer(1, None, True, 38)),
         ('{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m"}}', ErrorAnswer(1, -1, "m")),
         ('{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m","data":{}}}', ErrorAnswer(1, -1, "m")),

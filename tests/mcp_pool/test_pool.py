@@ -10,7 +10,7 @@ import pytest
 from services.common.effect_run import CANCEL, AbortLatch
 from services.mcp_pool.connection import Connecting
 from services.mcp_pool.declarations import DeclaredServer, ServerName
-from services.mcp_pool.failures import ConnectionLost, McpFailure, RequestAborted
+from services.mcp_pool.failures import ConnectionLost, McpFailure, OverLimit, RequestAborted
 from services.mcp_pool.limits import Limits
 from services.mcp_pool.pool import ConnectionPool
 from services.mcp_pool.session import PoolKey
@@ -24,8 +24,11 @@ KEY = PoolKey("acme", "s1", SERVER.name)
 class FakeConnection:
     """Opens when its gate is open; counts how often it was closed, and by which task."""
 
-    def __init__(self, on_end):
+    def __init__(self, key, on_end, closing):
+        self.key = key
         self.on_end = on_end
+        self.closing = closing
+        self.there = False
         self.usable = False
         self.closed = 0
         self.closed_by = None
@@ -35,6 +38,8 @@ class FakeConnection:
         self.closed += 1
         self.closed_by = asyncio.current_task()
         self.usable = False
+        await self.closing.wait()
+        self.there = False
 
     def die(self):
         self.usable = False
@@ -46,15 +51,18 @@ class FakeConnector:
         self.made = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.closing = asyncio.Event()
+        self.closing.set()
         self.failure = None
         self.dead_on_arrival = False
 
     def connect(self, key, server, on_end):
-        connection = FakeConnection(on_end)
+        connection = FakeConnection(key, on_end, self.closing)
         self.made.append(connection)
 
         async def opening():
             connection.opened_by = asyncio.current_task()
+            connection.there = True
             await self.gate.wait()
             if self.failure is not None:
                 raise self.failure
@@ -92,12 +100,13 @@ async def pool(connector, clock):
 
 
 async def settled():
-    for _ in range(5):
+    for _ in range(20):
         await asyncio.sleep(0)
 
 
 async def use(pool, key=KEY, abort=None, until=None):
-    async with asyncio.timeout(BOUND), pool.lease(key, SERVER, abort or AbortLatch()) as connection:
+    async with asyncio.timeout(BOUND), pool.lease(key, SERVER, abort or AbortLatch()) as lease:
+        connection = await lease.connection()
         if until is not None:
             await until.wait()
         return connection
@@ -145,10 +154,11 @@ async def test_fifteen_idle_minutes_close_a_connection_and_a_millisecond_less_do
 async def test_a_touch_counts_as_use(pool, connector, clock):
     await use(pool)
     clock.now += 800
-    assert pool.touch(KEY)
+    with pool.preparation() as preparation:
+        assert preparation.touch(KEY)
+        assert not preparation.touch(KEY._replace(session_id="other"))
     clock.now += 800
     assert pool.sweep() == 0
-    assert not pool.touch(KEY._replace(session_id="other"))
 
 
 @pytest.mark.spec("mcp-pool:11.44")
@@ -300,7 +310,7 @@ async def test_closing_the_pool_ends_openings_and_refuses_new_ones(connector):
     assert connector.made[0].closed == 1
     with pytest.raises(McpFailure, match="shutting down"):
         await pool.open(KEY, SERVER)
-    late = FakeConnection(lambda _: None)
+    late = FakeConnection(KEY, lambda _: None, connector.closing)
     late.usable = True
     assert not pool.put(KEY, late)
     await settled()
@@ -334,3 +344,96 @@ async def test_an_opening_that_lasts_gives_its_slot_to_the_next():
         pass
     async with asyncio.timeout(BOUND), slots.slot():
         pass
+
+
+# -- limits
+
+
+def key_of(session, server="srv"):
+    return KEY._replace(session_id=session, name=ServerName(None, "cap", server))
+
+
+@pytest.fixture
+async def small(connector, clock):
+    pool = ConnectionPool(connector, Limits(connections=2, per_session=2), clock)
+    yield pool
+    connector.closing.set()
+    async with asyncio.timeout(BOUND):
+        await pool.close()
+    assert pool.seats == 0
+
+
+async def test_over_the_limit_the_longest_idle_connection_is_closed_first(small, connector, clock):
+    oldest = await use(small, key_of("s1"))
+    clock.now += 1
+    newer = await use(small, key_of("s2"))
+    await use(small, key_of("s3"))
+    assert (oldest.closed, newer.closed) == (1, 0)
+    assert len(small) == 2
+
+
+async def test_a_new_connection_waits_until_the_one_that_makes_room_is_gone(small, connector):
+    await use(small, key_of("s1"))
+    await use(small, key_of("s2"))
+    connector.closing.clear()
+    third = asyncio.create_task(use(small, key_of("s3")))
+    await settled()
+    assert [connection.there for connection in connector.made] == [True, True, False]
+    connector.closing.set()
+    await third
+
+
+async def test_with_every_connection_in_use_a_call_is_refused_before_anything_starts(small, connector):
+    done = asyncio.Event()
+    busy = [asyncio.create_task(use(small, key_of(name), until=done)) for name in ("s1", "s2")]
+    await settled()
+    with pytest.raises(OverLimit, match="WHIPPLETREE_MCP_MAX_CONNECTIONS=2"):
+        await use(small, key_of("s3"))
+    assert connector.made[2].opened_by is None
+    done.set()
+    await asyncio.gather(*busy)
+    await use(small, key_of("s3"))
+
+
+async def test_a_preparation_never_closes_what_it_opened_itself(small, connector):
+    with small.preparation() as preparation:
+        for name in ("a", "b"):
+            preparation.put(key_of("s1", name), await small.open(key_of("s1", name), SERVER))
+        with pytest.raises(OverLimit, match="PER_SESSION=2"):
+            await small.open(key_of("s1", "c"), SERVER)
+    small.put(key_of("s1", "c"), await small.open(key_of("s1", "c"), SERVER))
+    assert connector.made[0].closed == 1
+
+
+async def test_a_call_that_never_starts_gives_its_seat_back(small, connector):
+    async with small.lease(KEY, SERVER, AbortLatch()):
+        assert small.seats == 1
+    await settled()
+    assert small.seats == 0
+    assert connector.made[0].opened_by is None
+
+
+async def test_a_call_that_gives_up_while_it_waits_for_a_seat_leaves_it_to_others(small, connector):
+    await use(small, key_of("s1"))
+    await use(small, key_of("s2"))
+    connector.closing.clear()
+    third = asyncio.create_task(use(small, key_of("s3")))
+    await settled()
+    third.cancel()
+    await settled()
+    fourth = asyncio.create_task(use(small, key_of("s4")))
+    await settled()
+    connector.closing.set()
+    await fourth
+    assert third.cancelled()
+    assert small.seats == 2
+
+
+async def test_a_secured_call_keeps_its_connection_from_being_closed(small, connector, clock):
+    first = await use(small, key_of("s1"))
+    clock.now += 1
+    second = await use(small, key_of("s2"))
+    async with small.lease(key_of("s1"), SERVER, AbortLatch()) as lease:
+        await use(small, key_of("s3"))
+        assert await lease.connection() is first
+    assert (first.closed, second.closed) == (0, 1)

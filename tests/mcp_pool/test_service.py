@@ -15,7 +15,18 @@ from services.common.effect_stream import StreamTimings
 from services.common.server import ServerSettings, serve
 from services.mcp_pool.connector import NO_GATE
 from services.mcp_pool.service import McpPoolService
-from tests.mcp_pool.support import BOUND, SESSION, manifest, official, received, remote, running, stdio, until
+from tests.mcp_pool.support import (
+    BOUND,
+    LIMITS,
+    SESSION,
+    manifest,
+    official,
+    received,
+    remote,
+    running,
+    stdio,
+    until,
+)
 
 ACCEPTED = ("x-whippletree-accepted", "1")
 Kind = common_pb2
@@ -25,6 +36,7 @@ class Served:
     """A service on a socket, its stub and its executor."""
 
     def __init__(self, harness, service, address):
+        self.address = address
         self.harness = harness
         self.service = service
         self.channel = open_channel(address)
@@ -32,10 +44,10 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(folder, timings=None):
+async def serving(folder, timings=None, limits=LIMITS):
     sockets = folder / "sockets"
     sockets.mkdir(mode=0o700, exist_ok=True)
-    async with running(folder) as harness:
+    async with running(folder, limits) as harness:
         service = McpPoolService(harness.executor, timings)
         settings = ServerSettings(f"unix:{sockets}/pool.sock", None, stop_grace_ms=3000)
         stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()

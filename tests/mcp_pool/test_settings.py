@@ -41,6 +41,9 @@ def test_times_are_given_in_milliseconds():
     [
         ("WHIPPLETREE_MCP_REQUEST_MS", "0"),
         ("WHIPPLETREE_MCP_OPENING", "many"),
+        ("WHIPPLETREE_MCP_MAX_CONNECTIONS", "0"),
+        ("WHIPPLETREE_MCP_MAX_CONNECTIONS_PER_SESSION", "-1"),
+        ("WHIPPLETREE_MCP_CALLS_PER_CONNECTION", "0"),
         ("NYLORUN_HARNESS_ROOT", "relative"),
         ("NYLORUN_GATES_URL", "ftp://gate"),
     ],

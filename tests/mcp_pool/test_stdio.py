@@ -365,4 +365,4 @@ async def test_a_cancelled_task_leaves_the_connection_usable(harness, record, mo
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await harness.call(server, "echo") == completed({})
-    assert harness.executor.pool.touch(SESSION.key(declared(server).name))
+    assert harness.executor.pool.take_live(SESSION.key(declared(server).name))
