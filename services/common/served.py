@@ -54,6 +54,16 @@ class HasFacts(Protocol):
 
 
 @runtime_checkable
+class HasCloseTime(Protocol):
+    """A service whose closing follows steps of its own: a stop leaves that much for it."""
+
+    @property
+    def close_s(self) -> float:
+        """What `close` takes at worst, in seconds."""
+        ...
+
+
+@runtime_checkable
 class HasWork(Protocol):
     """A service whose counters and latencies Admin.Stats shows."""
 

@@ -27,7 +27,7 @@ from services.common.auth import BearerCheck
 from services.common.edge import Edge
 from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed
-from services.common.served import HasReadiness, ServedService
+from services.common.served import HasCloseTime, HasReadiness, ServedService
 from services.common.settings import Environment, refuse_foreign
 from services.common.telemetry import Telemetry
 
@@ -39,9 +39,24 @@ _TOKEN: Final = "NYLORUN_GRPC_TOKEN"
 SECRETS: Final = (_TOKEN,)
 _UNIX: Final = "unix:"
 _CLOSE_SHARE: Final = 1 / 3
-"""The part of the stop grace that is kept for closing children and sandboxes."""
+"""The part of the stop grace that is kept for closing children and sandboxes, where a service does not say."""
+_LEAST_CALLS_SHARE: Final = 1 / 3
+"""The part of the stop grace that calls in flight have in any case."""
 _HANDLER_END_S: Final = 2.0
 """How long a cancelled handler may take in its own `finally`."""
+
+
+def calls_share_s(grace_s: float, close_s: float | None) -> float:
+    """Of a stop's seconds, those that calls in flight may take.
+
+    `close_s`: what closing the service may take at worst, with the end of cancelled handlers; None: a third.
+    """
+    needed = (
+        grace_s * _CLOSE_SHARE
+        if close_s is None
+        else close_s + min(_HANDLER_END_S, grace_s * _CLOSE_SHARE / 2)
+    )
+    return max(grace_s - needed, grace_s * _LEAST_CALLS_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +215,10 @@ class Port:
         grace_s = settings.stop_grace_ms / 1000
         logger.info("grpc_draining", address=self.address, inFlight=len(self._service.in_flight()))
         await self._drainer.enter(settings.drain_delay_ms / 1000)
+        deadline = asyncio.get_running_loop().time() + grace_s
+        close_s = self._service.close_s if isinstance(self._service, HasCloseTime) else None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace_s * (1 - _CLOSE_SHARE)):
+            async with asyncio.timeout(calls_share_s(grace_s, close_s)):
                 await self._edge.wait_idle()
         # Cancels what is left: calls past the grace, health watches, drains. The server's stop returns
         # while a cancelled handler is still in its `finally`, so the handlers are waited for as well.
@@ -213,7 +230,7 @@ class Port:
         except TimeoutError:
             logger.warning("grpc_handlers_left", error=f"{self._edge.running()} handlers did not end")
         try:
-            async with asyncio.timeout(max(grace_s * _CLOSE_SHARE - end_s, 0.05)):
+            async with asyncio.timeout_at(max(deadline, asyncio.get_running_loop().time() + 0.05)):
                 await self._service.close()
         except TimeoutError:
             logger.warning("service_close_timeout", error="closing took longer than the stop grace")

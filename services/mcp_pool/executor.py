@@ -190,6 +190,11 @@ class McpExecutor:
                 lease = await stack.enter_async_context(self.pool.lease(key, work.server, abort))
             yield AdmittedCall(work, lease, abort, self.limits)
 
+    @property
+    def close_s(self) -> float:
+        """What `close` takes at worst, in seconds."""
+        return self.pool.close_s
+
     def remote_refusal(self) -> str:
         """Why a call of a remote server's tool has no outcome."""
         return self._connector.remote_refusal()

@@ -24,8 +24,11 @@ from services.mcp_pool.seats import Owner, Seat, Seats
 from services.mcp_pool.session import PoolKey
 from services.mcp_pool.slots import OpeningSlots
 
-# What closing may take beyond the grace of the children themselves.
-_CLOSE_MARGIN_SECONDS: Final = 2.0
+_CLOSE_MARGIN_SECONDS: Final = 0.5
+"""What closing may take beyond the grace of the children themselves (mcp-pool 10.2)."""
+
+_KILLED_SECONDS: Final = 2.0
+"""What the end of killed children may take when there was no time for their grace."""
 
 
 class ConnectionPool:
@@ -309,7 +312,7 @@ class ConnectionPool:
             self._retire(entry)
         gone = [entry.gone for entry in mine if entry.gone is not None]
         if gone:
-            await asyncio.wait(gone, timeout=self._limits.request + self._close_seconds())
+            await asyncio.wait(gone, timeout=self._limits.request + self.close_s)
         return len(mine)
 
     async def close(self) -> None:
@@ -328,17 +331,19 @@ class ConnectionPool:
             self._discard_entry(entry)
         try:
             if owned:
-                await asyncio.wait(owned, timeout=self._close_seconds())
+                await asyncio.wait(owned, timeout=self.close_s)
             if self._closing:
-                await asyncio.wait(set(self._closing), timeout=self._close_seconds())
+                await asyncio.wait(set(self._closing), timeout=self.close_s)
         finally:
             left = list(self._closing)
             for task in left:
                 task.cancel()
             if left:
-                await asyncio.wait(left, timeout=_CLOSE_MARGIN_SECONDS)
+                await asyncio.wait(left, timeout=_KILLED_SECONDS)
 
-    def _close_seconds(self) -> float:
+    @property
+    def close_s(self) -> float:
+        """What closing connections takes at worst, in seconds; what is left then is killed."""
         return self._limits.grace.total() + _CLOSE_MARGIN_SECONDS
 
 

@@ -67,6 +67,11 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """How many connections are open."""
         return {"connections": str(self._executor.pool.connections)}
 
+    @property
+    def close_s(self) -> float:
+        """Closing a server that ignores everything but SIGKILL (mcp-pool 3)."""
+        return self._executor.close_s
+
     def in_flight(self) -> Sequence[admin_pb2.CallInFlight]:
         """Work in flight."""
         return self._work.in_flight()

@@ -24,7 +24,7 @@ from services.common.errors import FAULT_TEXT, Refused, not_started
 from services.common.logs import configure_logging
 from services.common.metadata import NOT_STARTED, find
 from services.common.process import StartFailed
-from services.common.server import ServerSettings, serve, server_options
+from services.common.server import ServerSettings, calls_share_s, serve, server_options
 from tests.common.support import BOUND_S, TOKEN, Recorder, served, socket_folder
 
 NAME = "whippletree.v1.ModelExecutor"
@@ -358,6 +358,27 @@ async def test_a_handler_that_ignores_cancellation_does_not_hold_the_stop_up():
         with pytest.raises(grpc.aio.AioRpcError):
             await pending
     assert service.seen[-1] == "close"
+
+
+@pytest.mark.parametrize(
+    ("grace", "close", "calls"),
+    [(15, None, 10), (15, 6.5, 6.5), (15, 60, 5), (6, 6.5, 2), (60, 6.5, 51.5)],
+    ids=["unsaid", "mcp-pool", "longer than all", "short", "long"],
+)
+def test_a_stop_leaves_closing_what_it_needs_and_calls_a_third_at_least(grace, close, calls):
+    assert calls_share_s(grace, close) == pytest.approx(calls)
+
+
+async def test_a_service_without_calls_may_use_the_whole_grace_for_closing():
+    class Closing(Echo):
+        async def close(self):
+            await asyncio.sleep(0.8)
+            self.seen.append("closed in full")
+
+    service = Closing()
+    async with served(service, stop_grace_ms=1500) as port:
+        await port.end()
+    assert service.seen == ["stop taking", "closed in full"]
 
 
 async def test_the_socket_is_closed_to_others_and_its_folder_must_be_too():
