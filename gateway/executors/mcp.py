@@ -76,6 +76,7 @@ class GrpcMcp:
                 manifest_hash=manifest_hash,
                 plugin_roots=dict(run.plugin_roots),
                 run_id=run.run_id,
+                epoch=run.epoch,
             )
         except UnicodeEncodeError:
             raise ExecutionFailed(SURROGATE_TEXT) from None
@@ -94,6 +95,7 @@ class GrpcMcp:
                 snapshot=common_pb2.Json(text=dumps(snapshot)),
                 servers=[servers.declaration(server) for server in servers.named_in(snapshot)],
                 run_id=run.run_id,
+                epoch=run.epoch,
             )
         except UnicodeEncodeError:
             raise ExecutionFailed(SURROGATE_TEXT) from None

@@ -26,8 +26,8 @@ class Abort(Protocol):
         """The abort, or None."""
         ...
 
-    def listen(self, listener: Callable[[int], None]) -> object:
-        """Calls `listener` at the abort, at once when it has happened."""
+    def listen(self, listener: Callable[[int], None]) -> Callable[[], None]:
+        """Calls `listener` at the abort, at once when it has happened; returns how to stop listening."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""From a declaration to a connection: stdio servers are started, remote ones wait for the Tool Gate."""
+"""From a declaration to a connection: stdio servers are started, remote ones are the Tool Gate's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from services.mcp_pool.stdio import StdioConnection
 NO_GATE: Final = (
     "Remote MCP servers are reached only through the gates service, and NYLORUN_GATES_URL is not set."
 )
-GATE_NOT_BUILT: Final = "Remote MCP servers are not available: the Tool Gate client is not built yet."
 
 
 class ServerConnector:
     """Makes connections for declared servers (mcp-pool 7.2).
 
     `base` is what every server gets of this process's environment (launch.base_environment). `gate` makes
-    the connections of remote servers.
+    the connections of remote servers; without one they fail.
     """
 
     def __init__(
@@ -31,18 +30,12 @@ class ServerConnector:
         root: HarnessRoot,
         base: Mapping[str, str],
         limits: Limits,
-        gates_url: str | None = None,
         gate: Connector | None = None,
     ) -> None:
         self._root = root
         self._base = dict(base)
         self._limits = limits
-        self._gates_url = gates_url
         self._gate = gate
-
-    def remote_refusal(self) -> str:
-        """Why a remote server can't be reached."""
-        return NO_GATE if self._gates_url is None else GATE_NOT_BUILT
 
     def connect(
         self, key: PoolKey, server: DeclaredServer, on_end: Callable[[Connection], None]
@@ -50,7 +43,7 @@ class ServerConnector:
         """See connection.Connector."""
         if not server.is_stdio:
             if self._gate is None:
-                raise McpFailure(self.remote_refusal())
+                raise McpFailure(NO_GATE)
             return self._gate.connect(key, server, on_end)
         connection = StdioConnection(self._limits, on_end)
 

@@ -13,12 +13,13 @@ from protocol.utf16 import utf16_truncate
 from services.common.effect_run import EffectAborted, EffectRaised
 from services.common.logs import get_logger
 from services.mcp_pool.aborts import stopping
-from services.mcp_pool.connection import Abort, ToolAnswer, ToolRequest
-from services.mcp_pool.connector import ServerConnector
+from services.mcp_pool.connection import Abort, Connector, ToolAnswer, ToolRequest
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.diagnostics import Diagnostic
 from services.mcp_pool.discovery import Discovered, Discovery
 from services.mcp_pool.failures import McpFailure, OverLimit, RequestAborted
+from services.mcp_pool.gate.client import GateClient
+from services.mcp_pool.gate.wire import CodedFailure
 from services.mcp_pool.grants import Grants
 from services.mcp_pool.lease import Lease
 from services.mcp_pool.limits import ERROR_UNITS, PARSE_OFF_LOOP_BYTES, Limits
@@ -91,25 +92,28 @@ def _arguments(text: str) -> RawJson:
 class AdmittedCall:
     """A call that may start."""
 
-    def __init__(self, work: ToolCallWork, lease: Lease, abort: Abort, limits: Limits) -> None:
+    def __init__(self, work: ToolCallWork, lease: Lease, abort: Abort, limit_ms: int) -> None:
         self._work = work
         self._lease = lease
         self._abort = abort
-        self._limits = limits
+        self._limit_ms = limit_ms
 
     async def perform(self) -> str:
         """Calls the tool and gives the outcome document's text (mcp-pool 8).
 
         Raises EffectAborted for the aborts that end a call, and EffectRaised when there is no outcome. Ends
-        within `limits.call_ms()`.
+        within the call's limit.
         """
         work = self._work
         try:
             with _as_effect(work):
-                async with asyncio.timeout(self._limits.call_ms() / 1000):
+                async with asyncio.timeout(self._limit_ms / 1000):
                     connection = await self._lease.connection()
                     request = ToolRequest(work.effect_id, work.tool_name, work.arguments)
-                    answer = await connection.call_tool(request, self._abort)
+                    try:
+                        answer = await connection.call_tool(request, self._abort)
+                    except CodedFailure as failure:
+                        return dumps(failure.outcome)
         except CallRefused as refused:
             # The connection ended between the start and its use, and its place is taken.
             raise EffectRaised(str(refused)) from None
@@ -137,18 +141,30 @@ def _as_effect(work: ToolCallWork) -> Iterator[None]:
         )
         if isinstance(failure, OverLimit):
             raise CallRefused(failure.message) from None
-        raise EffectRaised(utf16_truncate(failure.message, ERROR_UNITS)) from None
+        # The text crosses in a field that holds no lone surrogate; a server's message may.
+        text = failure.message.encode("utf-8", "replace").decode()
+        raise EffectRaised(utf16_truncate(text, ERROR_UNITS)) from None
 
 
 class McpExecutor:
-    """Discovers, reconnects and calls. Used on one loop; `close` is called at the end."""
+    """Discovers, reconnects and calls. Used on one loop; `close` is called at the end.
 
-    def __init__(self, connector: ServerConnector, limits: Limits | None = None) -> None:
+    `gate` is where remote calls are cancelled, with the tokens of `grants`; the executor closes it.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        limits: Limits | None = None,
+        *,
+        grants: Grants | None = None,
+        gate: GateClient | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.pool = ConnectionPool(connector, self.limits)
-        self.grants = Grants()
+        self.grants = Grants() if grants is None else grants
         self._turns = CallTurns(self.limits.calls)
-        self._connector = connector
+        self._gate = gate
         self._discovery = Discovery(self.pool, self.limits)
 
     def start(self) -> None:
@@ -166,6 +182,10 @@ class McpExecutor:
     ) -> list[Diagnostic]:
         """See Discovery.reconnect."""
         return await self._discovery.reconnect(session, snapshot, declared)
+
+    def limit_ms(self, server: DeclaredServer) -> int:
+        """The longest a call of a server's tool takes from its start, in milliseconds."""
+        return self.limits.call_ms() if server.is_stdio else self.limits.remote_call_ms()
 
     async def call(self, work: ToolCallWork, abort: Abort) -> str:
         """Calls a tool and gives the outcome document's text: `admitted` and `perform` in one."""
@@ -188,16 +208,17 @@ class McpExecutor:
             with _as_effect(work):
                 await stack.enter_async_context(self._turns.turn(key, abort, stops, waiting))
                 lease = await stack.enter_async_context(self.pool.lease(key, work.server, abort))
-            yield AdmittedCall(work, lease, abort, self.limits)
+            yield AdmittedCall(work, lease, abort, self.limit_ms(work.server))
 
     @property
     def close_s(self) -> float:
         """What `close` takes at worst, in seconds."""
         return self.pool.close_s
 
-    def remote_refusal(self) -> str:
-        """Why a call of a remote server's tool has no outcome."""
-        return self._connector.remote_refusal()
+    async def cancel_at_gate(self, session: Session, effect_id: str) -> None:
+        """Has the gate stop a call, if there is a gate. Never fails; at most 2 s."""
+        if self._gate is not None:
+            await self._gate.cancel(session, effect_id)
 
     async def close_session(self, session: Session) -> int:
         """Closes a session's connections, after their calls; returns how many there were."""
@@ -205,7 +226,11 @@ class McpExecutor:
 
     async def close(self) -> None:
         """Closes all connections; calls in flight fail."""
-        await self.pool.close()
+        try:
+            await self.pool.close()
+        finally:
+            if self._gate is not None:
+                await self._gate.close()
 
 
 def _outcome_text(answer: ToolAnswer) -> str:

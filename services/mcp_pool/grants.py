@@ -40,10 +40,10 @@ class Grants:
                 self._grants.popitem(last=False)
         return True
 
-    def offer(self, session: Session, token: str | None) -> None:
-        """Keeps a token whose epoch is not known, while there is no other."""
-        if session not in self._grants:
-            self.put(session, 0, token, "")
+    def offer(self, session: Session, token: str | None, epoch: int = 0) -> None:
+        """Keeps the token that came with a request; one of epoch 0 (not known) only while there is no other."""
+        if epoch or session not in self._grants:
+            self.put(session, epoch, token, "")
 
     def token(self, session: Session) -> str | None:
         """The newest token of a session, also after its run has ended."""

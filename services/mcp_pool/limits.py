@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.common.children import StopGrace
+from services.common.gate_http import SILENCE_MS
 
 LINE_BYTES: Final = 10 * 1024 * 1024
 """A longer line of a server ends its connection (mcp-pool 3)."""
@@ -35,6 +36,9 @@ ERROR_UNITS: Final = 2000
 NAMING_OFF_LOOP_TOOLS: Final = 50
 """More tools than these have their schemas checked in a thread: a large one takes a millisecond."""
 
+GATE_ANSWER_BYTES: Final = 64 * 1024 * 1024
+"""A longer answer of the gates service fails its request: it would not fit into a message of ours either."""
+
 GRANTS: Final = 10_000
 """Sessions whose run token is kept; the least recently granted goes first (mcp-pool 9.2)."""
 
@@ -45,7 +49,8 @@ class Limits:
 
     `request`: one request to a server, from sending. `server`: opening a server and, in discovery, listing
     its tools; also what a call waits for its connection. `slot`: how long one opening may keep the others
-    waiting: starting a process is heavy, waiting for a silent one is not. `drain`: what an exited server's
+    waiting: starting a process is heavy, waiting for a silent one is not. `gate_silence`: how long the gates
+    service may say nothing while a tool of a remote server is called. `drain`: what an exited server's
     last output may take to arrive. `idle` and `sweep`: mcp-pool 7.1. `connections` and `per_session`: those
     that are open, being opened or being closed. `calls`: calls of one connection that run at a time.
     """
@@ -53,6 +58,7 @@ class Limits:
     request: float = 60.0
     server: float = 120.0
     slot: float = 10.0
+    gate_silence: float = SILENCE_MS / 1000
     drain: float = 0.5
     idle: float = 15 * 60.0
     sweep: float = 60.0
@@ -66,6 +72,13 @@ class Limits:
         """The longest a call takes from its start, in milliseconds: opening, the request, and a margin."""
         return int((self.server + self.request + CALL_MARGIN_SECONDS) * 1000)
 
+    def remote_call_ms(self) -> int:
+        """The same for a tool of a remote server: the gate answers once, when the call is over."""
+        return int((self.server + self.gate_silence + GATE_ANSWER_SECONDS + CALL_MARGIN_SECONDS) * 1000)
+
+
+GATE_ANSWER_SECONDS: Final = 60.0
+"""What the bytes of the gate's answer may take to arrive, all together."""
 
 CALL_MARGIN_SECONDS: Final = 5.0
 """What a call may take beyond its two waits, before it is given up as a whole."""

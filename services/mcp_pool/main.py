@@ -14,6 +14,9 @@ from services.common.telemetry import Telemetry
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.descriptors import provide_descriptors
 from services.mcp_pool.executor import McpExecutor
+from services.mcp_pool.gate.client import GateClient
+from services.mcp_pool.gate.connection import GateConnector
+from services.mcp_pool.grants import Grants
 from services.mcp_pool.service import McpPoolService
 from services.mcp_pool.settings import SECRETS, Settings, SettingsError, read_settings
 
@@ -27,8 +30,16 @@ def make_executor(settings: Settings) -> McpExecutor:
             f"NYLORUN_HARNESS_ROOT: {settings.root.path} can't be used: {error.strerror}."
         ) from None
     provide_descriptors(settings.limits.connections)
-    connector = ServerConnector(settings.root, settings.base_environment, settings.limits, settings.gates_url)
-    return McpExecutor(connector, settings.limits)
+    grants, gate = Grants(), None
+    if settings.gates_url is not None:
+        gate = GateClient(settings.gates_url, grants, silence_s=settings.limits.gate_silence)
+    connector = ServerConnector(
+        settings.root,
+        settings.base_environment,
+        settings.limits,
+        None if gate is None else GateConnector(gate),
+    )
+    return McpExecutor(connector, settings.limits, grants=grants, gate=gate)
 
 
 async def run(

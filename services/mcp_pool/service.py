@@ -14,7 +14,7 @@ from whippletree.v1 import admin_pb2, common_pb2, mcp_pool_pb2, mcp_pool_pb2_grp
 
 from protocol.jsjson import Parsed, dumps
 from services.common.calls import WorkKey
-from services.common.effect_run import EffectRun
+from services.common.effect_run import EffectAborted, EffectRaised, EffectRun
 from services.common.effect_stream import EffectStreams, Prepared, Replies, StreamTimings
 from services.common.errors import invalid, unavailable
 from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
@@ -28,6 +28,7 @@ from services.mcp_pool.executor import (
     read_arguments,
     read_json,
 )
+from services.mcp_pool.remote_calls import RemoteCalls
 from services.mcp_pool.session import Session
 
 _MAX_ID: Final = 512
@@ -52,6 +53,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         self._executor = executor
         self._work = WorkBook()
         self._calls: EffectStreams[_Reply] = EffectStreams(_REPLIES, self._work, timings=timings)
+        self._remote = RemoteCalls(executor, self._work)
         self._draining = False
 
     @property
@@ -92,7 +94,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Opens and lists all servers of a manifest."""
         session = self._session(request.tenant_id, request.session_id)
         self._refuse_when_draining()
-        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN))
+        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN), request.epoch)
         manifest = await _document(request.root_manifest.text, "root_manifest")
         work = self._work.begin("discover", session.session_id, phase="running")
         try:
@@ -112,7 +114,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Opens the servers of a snapshot."""
         session = self._session(request.tenant_id, request.session_id)
         self._refuse_when_draining()
-        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN))
+        self._executor.grants.offer(session, find(context.invocation_metadata(), RUN_TOKEN), request.epoch)
         snapshot = await _document(request.snapshot.text, "snapshot")
         declared = [await _declared(server) for server in request.servers]
         work = self._work.begin("reconnect", session.session_id, phase="running")
@@ -130,17 +132,29 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         """Calls a tool of a remote server."""
         self._refuse_when_draining()
         key = self._effect_key(request.effect)
-        if (await _declared(request.server)).is_stdio:
+        work = await self._work_of(key, request)
+        if work.server.is_stdio:
             raise invalid("CallRemote is for remote servers; a stdio server's tool is called by Call.")
-        token = find(context.invocation_metadata(), RUN_TOKEN)
-        self._executor.grants.put(Session(key.tenant_id, key.session_id), request.effect.epoch, token, "")
-        limit_ms = str(self._executor.limits.call_ms())
+        self._keep_token(request.effect, context)
+        limit_ms = str(self._executor.limit_ms(work.server))
         await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, limit_ms)))
-        return _Result(raised=common_pb2.Raised(message=self._executor.remote_refusal()))
+        try:
+            return _Result(outcome=common_pb2.Json(text=await self._remote.call(key, work)))
+        except CallRefused as refused:
+            raise unavailable(str(refused)) from None
+        except EffectRaised as error:
+            return _Result(raised=common_pb2.Raised(message=str(error)))
+        except EffectAborted as aborted:
+            return _Result(aborted=common_pb2.Aborted(kind=aborted.kind))  # type: ignore[arg-type]
 
     async def Cancel(self, request: common_pb2.CancelRequest, context: Any) -> common_pb2.CancelReply:
         """Stops a call by its effect id."""
-        state = self._calls.cancel(self._effect_key(request.effect), request.kind)
+        key = self._effect_key(request.effect)
+        state = self._calls.cancel(key, request.kind)
+        if state == common_pb2.CancelReply.STATE_NOT_HERE:
+            self._keep_token(request.effect, context)
+            if await self._remote.stop(key, request.kind):
+                state = common_pb2.CancelReply.STATE_STOPPING
         return common_pb2.CancelReply(state=state)
 
     async def PutGrant(
@@ -179,24 +193,33 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         )
         return WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
 
+    def _keep_token(self, effect: common_pb2.EffectRef, context: Any) -> None:
+        token = find(context.invocation_metadata(), RUN_TOKEN)
+        self._executor.grants.put(Session(effect.tenant_id, effect.session_id), effect.epoch, token, "")
+
+    async def _work_of(self, key: WorkKey, call: mcp_pool_pb2.ToolCall) -> ToolCallWork:
+        server = await _declared(call.server)
+        if not call.server_tool_name:
+            raise invalid("server_tool_name is missing.")
+        try:
+            arguments = await read_arguments(call.arguments.text)
+        except ArgumentsInvalid:
+            raise invalid("arguments is not a JSON document.") from None
+        session = Session(key.tenant_id, key.session_id)
+        return ToolCallWork(session, key.effect_id, server, call.server_tool_name, arguments)
+
     def _prepare(self, call: mcp_pool_pb2.ToolCall) -> Prepared[_Reply]:
         key = self._effect_key(call.effect)
         if not call.server_tool_name:
             raise invalid("server_tool_name is missing.")
-        session = Session(key.tenant_id, key.session_id)
 
         async def perform(run: EffectRun[_Reply]) -> _Reply:
-            server = await _declared(call.server)
-            if not server.is_stdio:
+            work = await self._work_of(key, call)
+            if not work.server.is_stdio:
                 raise invalid("Call is for stdio servers; a remote server's tool is called by CallRemote.")
             try:
-                arguments = await read_arguments(call.arguments.text)
-            except ArgumentsInvalid:
-                raise invalid("arguments is not a JSON document.") from None
-            work = ToolCallWork(session, key.effect_id, server, call.server_tool_name, arguments)
-            try:
                 async with self._executor.admitted(work, run.abort, run.queued) as admitted:
-                    await run.accept(self._executor.limits.call_ms())
+                    await run.accept(self._executor.limit_ms(work.server))
                     outcome = await admitted.perform()
             except CallRefused as refused:
                 raise unavailable(str(refused)) from None

@@ -57,6 +57,7 @@ def _read_limits(env: Environment) -> Limits:
     return Limits(
         request=seconds("WHIPPLETREE_MCP_REQUEST_MS", usual.request),
         server=seconds("WHIPPLETREE_MCP_SERVER_MS", usual.server),
+        gate_silence=seconds("WHIPPLETREE_GATE_SILENCE_MS", usual.gate_silence),
         idle=seconds("WHIPPLETREE_MCP_IDLE_MS", usual.idle),
         sweep=seconds("WHIPPLETREE_MCP_SWEEP_MS", usual.sweep),
         opening=env.integer("WHIPPLETREE_MCP_OPENING", usual.opening, 1, 1024),

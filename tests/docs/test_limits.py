@@ -144,6 +144,19 @@ MCP = {
     "one request to a server": ("services.mcp_pool.limits:Limits.request", SECONDS),
     "opening a server and listing its tools": ("services.mcp_pool.limits:Limits.server", SECONDS),
     "a tool call as a whole": ("services.mcp_pool.limits:Limits.call_ms", MS_AS_SECONDS),
+    "a call of a remote server's tool as a whole": (
+        "services.mcp_pool.limits:Limits.remote_call_ms",
+        MS_AS_SECONDS,
+    ),
+    "a request to the gates service, without a byte moving": (
+        "services.mcp_pool.limits:Limits.gate_silence",
+        SECONDS,
+    ),
+    "closing a server, or cancelling a call, at the gates service": (
+        "services.common.gate_http:QUICK_S",
+        SECONDS,
+    ),
+    "an answer of the gates service": ("services.mcp_pool.limits:GATE_ANSWER_BYTES", MIB),
     "a connection without a call": ("services.mcp_pool.limits:Limits.idle", MINUTES),
     "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
 }

@@ -19,6 +19,9 @@ from services.common.effect_run import AbortLatch
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer, ServerName
 from services.mcp_pool.executor import McpExecutor, ToolCallWork
+from services.mcp_pool.gate.client import GateClient
+from services.mcp_pool.gate.connection import GateConnector
+from services.mcp_pool.grants import Grants
 from services.mcp_pool.launch import HarnessRoot, base_environment
 from services.mcp_pool.limits import Limits
 from services.mcp_pool.session import Session
@@ -96,12 +99,21 @@ class Harness:
     """An executor over a folder of its own."""
 
     def __init__(
-        self, folder: Path, limits: Limits = LIMITS, environ: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        limits: Limits = LIMITS,
+        environ: Mapping[str, str] | None = None,
+        gates_url: str | None = None,
     ) -> None:
         self.root = HarnessRoot(str(folder / "root"))
         self.root.create()
         base = base_environment(environ if environ is not None else os.environ, self.root)
-        self.executor = McpExecutor(ServerConnector(self.root, base, limits), limits)
+        self.grants = Grants()
+        gate = None
+        if gates_url is not None:
+            gate = GateClient(gates_url, self.grants, silence_s=limits.gate_silence)
+        connector = ServerConnector(self.root, base, limits, None if gate is None else GateConnector(gate))
+        self.executor = McpExecutor(connector, limits, grants=self.grants, gate=gate)
         self.calls = 0
 
     async def call(
@@ -113,14 +125,16 @@ class Harness:
         abort: AbortLatch | None = None,
         session: Session = SESSION,
         plugin_root: str | None = None,
+        agent: str | None = None,
+        effect_id: str | None = None,
     ) -> Any:
         """The outcome of one call."""
         self.calls += 1
         text = json.dumps(arguments if arguments is not None else {})
         work = ToolCallWork(
             session,
-            f"e{self.calls}",
-            declared(declaration, plugin_root=plugin_root),
+            effect_id or f"e{self.calls}",
+            declared(declaration, plugin_root=plugin_root, agent=agent),
             tool,
             RawJson(text),
         )
@@ -138,10 +152,13 @@ class Harness:
 
 @asynccontextmanager
 async def running(
-    folder: Path, limits: Limits = LIMITS, environ: Mapping[str, str] | None = None
+    folder: Path,
+    limits: Limits = LIMITS,
+    environ: Mapping[str, str] | None = None,
+    gates_url: str | None = None,
 ) -> AsyncIterator[Harness]:
     """An executor that is closed at the end, and leaves no child."""
-    harness = Harness(folder, limits, environ)
+    harness = Harness(folder, limits, environ, gates_url)
     try:
         yield harness
     finally:
