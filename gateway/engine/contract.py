@@ -152,8 +152,8 @@ class YieldAfter:
 class SegmentInput:
     """Everything a segment starts from.
 
-    `checkpoint` is the checkpoint document with `state.transcript` left out or empty; the transcript
-    stands in `transcript`. `observe` is told every effect in the order it is asked for, with True when a
+    `checkpoint` is the checkpoint document with an empty `state.transcript`; the transcript stands in
+    `transcript`. `observe` is told every effect in the order it is asked for, with True when a
     recorded outcome resolves it.
     """
 

@@ -37,7 +37,7 @@ def segment_input(
         )
     return SegmentInput(
         manifest=manifest,
-        checkpoint=start.checkpoint,
+        checkpoint=_with_transcript(start.checkpoint) if start.engine == "agent" else start.checkpoint,
         transcript=transcript,
         session_tools=tools,
         outcomes={
@@ -49,6 +49,15 @@ def segment_input(
         yield_after=yield_after,
         flow_limits=None if options.flow_limits is UNSET else options.flow_limits,
     )
+
+
+def _with_transcript(checkpoint: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """The checkpoint with an empty transcript in its state, whatever core sent: the entries come apart
+    from it (harness-api 5.2)."""
+    state = checkpoint.get("state")
+    if not isinstance(state, dict) or state.get("transcript") == []:
+        return checkpoint
+    return {**checkpoint, "state": {**state, "transcript": []}}
 
 
 def run_context(

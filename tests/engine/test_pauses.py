@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.engine.contract import EngineRefused
-from tests.engine.support import Player, agent, call, calls, following, json_of, start, tool
+from tests.engine.support import Player, agent, call, calls, checkpoint, following, json_of, start, tool
 
 TWO = agent(tool("a"), tool("b"))
 FIRST = "T1:0:tool:invocation_T1_0_2"
@@ -80,6 +80,14 @@ def test_two_interactions_are_answered_one_after_the_other() -> None:
     assert [result["output"] for result in third.results()] == ["one", "two"]
     kinds = [entry["kind"] for entry in third.entries]
     assert kinds == ["input", "candidate", "input", "input", "tool-results", "candidate", "final"]
+
+
+def test_a_phase_counts_only_for_a_call_that_asks() -> None:
+    state = both_ask().state
+    state["plan"]["calls"][0] |= {"status": "deferred", "interactionPhase": "before"}
+    given = checkpoint(TWO, approve(3), segment=1, state=state)
+    player = Player(TWO, given).start()
+    assert list(player.in_flight) == ["T1:1:tool:invocation_T1_0_3"]
 
 
 @pytest.mark.spec("agent-engine:23.22")

@@ -200,12 +200,13 @@ def test_two_visible_tools_of_one_name_fail_the_step_before_the_model_is_asked()
     assert player.state["revision"] == 2
 
 
-def test_several_shared_names_are_sorted() -> None:
-    manifest = agent(tool("b"), tool("a"))
+def test_several_shared_names_are_sorted_by_utf16_code_units() -> None:
+    names = ("\ue000", "b", "\U0001f600", "a")
+    manifest = agent(*map(tool, names))
     manifest["capabilities"].append({"id": "other", "type": "agent"})
-    clash = [{"capabilityId": "other", "name": name, "inputSchema": {"type": "object"}} for name in "ba"]
+    clash = [{"capabilityId": "other", "name": name, "inputSchema": {"type": "object"}} for name in names]
     player = start(manifest, session_tools=clash)
-    assert player.error["message"] == "Duplicate Tool 'a', 'b'"
+    assert player.error["message"] == "Duplicate Tool 'a', 'b', '\U0001f600', '\ue000'"
 
 
 @pytest.mark.spec("agent-engine:23.39")

@@ -595,6 +595,22 @@ async def test_only_a_state_object_has_a_transcript_to_load(checkpoint, reads):
         assert ("transcript.read" in core.methods()) is reads
 
 
+@pytest.mark.parametrize("sent", [{}, {"transcript": []}, {"transcript": [1]}, {"transcript": None}])
+@virtual_time
+async def test_the_engine_gets_a_state_with_an_empty_transcript_whatever_core_sent(sent):
+    given: list[Any] = []
+
+    def plan(segment: Any) -> Any:
+        given.append(segment.checkpoint)
+        return nothing_to_do(segment)
+
+    async with gateway(plan) as gw:
+        gw.core.auto["transcript.read"] = {"cursor": 1, "entries": []}
+        core = await gw.leased(checkpoint={"turnId": "t1", "state": {"version": 1, **sent}})
+        await core.expect("turn.completed")
+    assert given == [{"turnId": "t1", "state": {"version": 1, "transcript": []}}]
+
+
 @virtual_time
 async def test_a_flow_reads_no_transcript_and_keeps_none():
     async with gateway(ends_with(SegmentResult("waiting", effect_ids=["e"]))) as gw:

@@ -45,7 +45,7 @@ class Dispatcher:
         if self._context.is_child:
             for call in plan.waiting():
                 call.settle(_MAY_NOT_ASK)
-        if any(call.interaction_phase == "before" for call in plan.waiting()):
+        if any(call.asks_before() for call in plan.calls):
             return Dispatched.PAUSED
         running = [call for call in plan.calls if call.status in ("pending", "active")]
         if running:

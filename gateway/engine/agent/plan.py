@@ -74,6 +74,10 @@ class PlanCall:
             call["token"] = self.token
         return call
 
+    def asks_before(self) -> bool:
+        """It waits for leave to run at all."""
+        return self.status == "interaction" and self.interaction_phase == "before"
+
     def settle(self, outcome: Mapping[str, Any]) -> None:
         """Gives the call its result: `outcome` without the ids of the call."""
         self.status = "settled"

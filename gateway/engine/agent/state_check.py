@@ -55,7 +55,6 @@ def _check_relations(state: Mapping[str, Any]) -> None:
         raise ShapeError("state.turn and state.plan are of two turns")
     _check_order(plan)
     calls = plan["calls"]
-    _unique([call["callId"] for call in calls], "call id")
     _unique([call["invocationId"] for call in calls], "invocation id")
     _unique([call["interaction"]["id"] for call in calls if "interaction" in call], "interaction id")
     for call in calls:
@@ -73,6 +72,7 @@ def _check_order(plan: Mapping[str, Any]) -> None:
     members = [*plan["immediate"], *plan["calls"]]
     if len(order) != len(members):
         raise ShapeError("the plan's order does not have every call once")
+    _unique([member["callId"] for member in members], "call id")
     for member in members:
         if tools.get(member["callId"]) != member["toolName"]:
             raise ShapeError(f"call '{member['callId']}' is not in the plan's order")

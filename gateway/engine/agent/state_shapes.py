@@ -169,12 +169,12 @@ STATE: Final = closed(
         "executionId": name,
         "revision": whole(0),
         "turnCount": whole(0),
+        "transcript": array(any_json),
         "status": one_of("ready", "active", "completed", "paused", "cancelled", "failed"),
     },
     {
         "manifestHash": name,
         "outputContract": mapping,
-        "transcript": array(any_json),
         "state": mapping,
         "plan": PLAN,
         "turn": _TURN,

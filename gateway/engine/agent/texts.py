@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from protocol.utf16 import utf16_sort_key
+
 APPROVAL_REJECTED: Final = "Approval rejected"
 CALL_ID_EMPTY: Final = "Tool call id must not be empty"
 INVOCATION_CANCELLED: Final = "Invocation cancelled; external effects are not automatically retried"
@@ -48,7 +50,7 @@ def duplicate_call_id(call_id: str) -> str:
 
 def duplicate_tools(names: Iterable[str]) -> str:
     """Visible tools that share names."""
-    return "Duplicate Tool '" + "', '".join(sorted(names)) + "'"
+    return "Duplicate Tool '" + "', '".join(sorted(names, key=utf16_sort_key)) + "'"
 
 
 def structured_output_invalid(issues: str) -> str:
