@@ -164,6 +164,8 @@ class SegmentInput:
     outcomes: Mapping[str, RecordedOutcome] = field(default_factory=dict)
     yield_after: YieldAfter | None = None
     flow_limits: JsonValue = None
+    plain: bool = False
+    """Manifest and checkpoint are plain (`protocol.jsjson.Parsed`)."""
     observe: Callable[[EffectRequest, bool], None] | None = None
 
 
@@ -194,7 +196,11 @@ class Step:
 
 
 class Engine(Protocol):
-    """One segment."""
+    """One segment.
+
+    A flow whose leaves share a name may ask for one effect id again while it is in flight. Every ask gets an
+    answer of its own, and the answers of one id come in the order of its asks.
+    """
 
     def start(self, now_ms: float) -> Step:
         """Checks the input and runs to the first effects. Raises EngineRefused."""

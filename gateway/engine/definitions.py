@@ -13,6 +13,7 @@ from gateway.engine.contract import EngineRefused
 from protocol.canonical import manifest_hash
 from protocol.jsjson import dumps_bytes
 from protocol.manifest import ManifestInvalid, validate_agent_manifest
+from protocol.workflow import validate_workflow
 
 DEFINITION_CACHE_BYTES: Final = 64 * 1024 * 1024
 """What the cache may hold, by estimate: enough for a thousand agents of 10 KB, small beside one process."""
@@ -29,6 +30,15 @@ class AgentManifest:
     hash: str
     key: bytes
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowManifest:
+    """A valid workflow, the object that all runs of it share, its hash and its schema version."""
+
+    document: Mapping[str, Any]
+    hash: str
+    version: int
 
 
 class DefinitionCache:
@@ -54,6 +64,21 @@ class DefinitionCache:
         manifest = AgentManifest(document, manifest_hash(document), key, size)
         self._put(key, manifest, size)
         return manifest
+
+    def workflow(self, document: Mapping[str, Any]) -> WorkflowManifest:
+        """The workflow, checked. Raises EngineRefused without a code (flow-engine 1, step 1)."""
+        text = dumps_bytes(document, plain=True)
+        key = b"w" + hashlib.sha256(text).digest()
+        held = self._get(key)
+        if isinstance(held, WorkflowManifest):
+            return held
+        try:
+            version = validate_workflow(document)
+        except ManifestInvalid as error:
+            raise EngineRefused(None, f"Invalid workflow manifest: {error}") from None
+        workflow = WorkflowManifest(document, manifest_hash(document), version)
+        self._put(key, workflow, _OBJECTS_PER_TEXT * len(text))
+        return workflow
 
     def agent(self, manifest: AgentManifest, session_tools: Sequence[Any]) -> AgentDefinition:
         """The agent with its session tools. Raises EngineRefused (agent-engine 4.2, check 4)."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.engine.agent.engine import prepare_agent
-from gateway.engine.contract import Engine, EngineRefused, SegmentInput, SegmentResult
+from gateway.engine.contract import Engine, SegmentInput, SegmentResult
 from gateway.engine.definitions import DefinitionCache
+from gateway.engine.flow.engine import prepare_flow
 from gateway.engine.host import Host
 from gateway.engine.segment import Segment
 from gateway.engine.tasks import Work
@@ -20,7 +21,7 @@ def make_engine(
 
     def prepare(host: Host) -> Work[SegmentResult]:
         if kind == "flow":
-            raise EngineRefused(None, "Flow runs are not built yet")
+            return prepare_flow(segment, shared, host)
         return prepare_agent(segment, shared, host)
 
-    return Segment(Host(segment.outcomes, segment.observe), prepare)
+    return Segment(Host(segment.outcomes, segment.observe, repeats=kind == "flow"), prepare)

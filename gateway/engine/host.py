@@ -28,18 +28,23 @@ DRIFT_MESSAGE: Final = "Effect identity request drift"
 
 
 class Host:
-    """What one segment knows of the world: the abort, the time, recorded outcomes, suspensions."""
+    """What one segment knows of the world: the abort, the time, recorded outcomes, suspensions.
+
+    With `repeats` an effect may be asked for again, so its recorded outcome is kept.
+    """
 
     def __init__(
         self,
         outcomes: Mapping[str, RecordedOutcome],
         observe: Callable[[EffectRequest, bool], None] | None,
+        *,
+        repeats: bool = False,
     ) -> None:
         self._outcomes = dict(outcomes)
         self._observe = observe
-        self._order: dict[str, int] = {}
+        self._repeats = repeats
         self._asks = 0
-        self._suspended: dict[str, Literal["pending", "uncertain"]] = {}
+        self._suspended: dict[str, tuple[int, Literal["pending", "uncertain"]]] = {}
         self.abort: Abort | None = None
         self.now_ms = 0.0
 
@@ -52,7 +57,8 @@ class Host:
         """Gets the outcome of an effect. Raises RunStopped, HostFailure, Suspended."""
         if self.abort is not None:
             raise RunStopped(self.abort)
-        recorded = self._outcomes.pop(effect.effect_id, None)
+        take = self._outcomes.get if self._repeats else self._outcomes.pop
+        recorded = take(effect.effect_id, None)
         if self._observe is not None:
             self._observe(effect, recorded is not None)
         if recorded is not None:
@@ -61,27 +67,27 @@ class Host:
                 raise HostFailure("effect_drift", DRIFT_MESSAGE)
             return Completed(recorded.outcome, recorded.plain)
         self._asks += 1
-        self._order[effect.effect_id] = self._asks
+        asked = self._asks
         answer: Answer = yield Ask(effect)
-        return self._outcome_of(effect.effect_id, answer)
-
-    def _outcome_of(self, effect_id: str, answer: Answer) -> Completed:
-        asked = self._order.pop(effect_id)
         if isinstance(answer, Completed):
             return answer
         if isinstance(answer, HostError):
             raise HostFailure(answer.code, answer.message)
         if isinstance(answer, AbortedEffect):
             raise RunStopped(answer.abort)
-        self._order[effect_id] = asked
-        self._suspended[effect_id] = "pending" if isinstance(answer, Pending) else "uncertain"
-        raise Suspended(effect_id)
+        status: Literal["pending", "uncertain"] = "pending" if isinstance(answer, Pending) else "uncertain"
+        self._suspended[effect.effect_id] = (asked, status)
+        raise Suspended(effect.effect_id)
+
+    def suspended(self) -> list[str]:
+        """The effects without an outcome, in the order in which they were asked for."""
+        return sorted(self._suspended, key=self._suspended.__getitem__)
 
     def suspension(self) -> SegmentResult | None:
         """How the segment ends when some effect has no outcome; None when all have one."""
         if not self._suspended:
             return None
+        uncertain = any(status == "uncertain" for _, status in self._suspended.values())
         return SegmentResult(
-            status="uncertain" if "uncertain" in self._suspended.values() else "waiting",
-            effect_ids=tuple(sorted(self._suspended, key=self._order.__getitem__)),
+            status="uncertain" if uncertain else "waiting", effect_ids=tuple(self.suspended())
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from gateway.engine.contract import Abort, Answer, SegmentResult, Step
-from gateway.engine.failures import Suspended
 from gateway.engine.host import Host
 from gateway.engine.tasks import Tasks, Work
 
@@ -53,10 +52,4 @@ class Segment:
         outcome = tasks.outcome
         if outcome is None:
             return Step(effects=effects)
-        # Whatever else happened, an effect without an outcome decides (agent-engine 18.3).
-        suspension = self._host.suspension()
-        if suspension is not None:
-            return Step(result=suspension)
-        if isinstance(outcome.failure, Suspended):
-            raise AssertionError("suspended without a suspended effect")
         return Step(result=outcome.get())

@@ -1,8 +1,8 @@
 """Work that runs side by side without threads, timers or asyncio.
 
 A piece of work is a generator. It yields a request and is resumed with what came of it: `Ask` one effect,
-run other works `Together`, or let the others go first (`Turn`). The order in which works run depends on
-nothing but the order of requests and answers, so a segment that is run again does the same again.
+run other works `Together`, run one `Within`, or let the others go first (`Turn`). The order in which works run
+depends on nothing but the order of requests and answers, so a segment that is run again does the same again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,24 @@ class Together:
     works: Sequence[Generator[Any, Any, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Run this work and go on with its value; its failure is raised where this was asked for.
+
+    As `yield from`, for works that nest as deep as a document does: neither Python's stack nor the time that
+    an answer takes to reach the innermost work grows with the depth.
+    """
+
+    work: Generator[Any, Any, Any]
+
+
 class Turn:
     """Go on after everything that is ready now; resumed with None."""
 
 
 TURN: Final = Turn()
 
-Request: TypeAlias = Ask | Together | Turn
+Request: TypeAlias = Ask | Together | Within | Turn
 Work: TypeAlias = Generator[Request, Any, T]
 
 
@@ -74,10 +85,11 @@ class _Group:
 
 
 class _Task:
-    __slots__ = ("group", "index", "work")
+    __slots__ = ("above", "group", "index", "work")
 
     def __init__(self, work: Work[Any], group: _Group | None, index: int) -> None:
         self.work = work
+        self.above: list[Work[Any]] = []
         self.group = group
         self.index = index
 
@@ -91,19 +103,20 @@ class Tasks(Generic[T]):
     def __init__(self, root: Work[T]) -> None:
         self._ready: deque[tuple[_Task, Any]] = deque([(_Task(root, None, 0), None)])
         self._waiting: dict[str, _Task] = {}
+        self._repeated: dict[str, deque[_Task]] = {}
         self._asked: list[EffectRequest] = []
         self.outcome: Settled[T] | None = None
 
-    @property
-    def in_flight(self) -> int:
-        """How many effects wait for an answer."""
-        return len(self._waiting)
-
     def answer(self, effect_id: str, answer: Answer) -> None:
-        """Hands an answer to the work that waits for it. Raises ValueError when none does."""
+        """Hands an answer to the work that has waited for it longest. Raises ValueError when none does."""
         task = self._waiting.pop(effect_id, None)
         if task is None:
             raise ValueError(f"effect {effect_id} is not waiting for an answer")
+        repeated = self._repeated.get(effect_id)
+        if repeated is not None:
+            self._waiting[effect_id] = repeated.popleft()
+            if not repeated:
+                del self._repeated[effect_id]
         self._ready.append((task, answer))
 
     def run(self) -> tuple[EffectRequest, ...]:
@@ -116,25 +129,46 @@ class Tasks(Generic[T]):
         return asked
 
     def _resume(self, task: _Task, value: Any) -> None:
-        try:
-            request = task.work.send(value)
-        except StopIteration as end:
-            self._settle(task, Settled(end.value))
+        failure: WorkFailed | None = None
+        while True:
+            try:
+                work = task.work
+                request = work.send(value) if failure is None else work.throw(failure)
+            except StopIteration as end:
+                if not task.above:
+                    self._settle(task, Settled(end.value))
+                    return
+                value, failure = end.value, None
+                task.work = task.above.pop()
+                continue
+            except WorkFailed as failed:
+                if not task.above:
+                    self._settle(task, Settled(None, failed))
+                    return
+                failure = failed
+                task.work = task.above.pop()
+                continue
+            if isinstance(request, Within):
+                task.above.append(task.work)
+                task.work = request.work
+                value, failure = None, None
+                continue
+            if isinstance(request, Ask):
+                self._ask(task, request.effect)
+            elif isinstance(request, Together):
+                group = _Group(task, len(request.works))
+                self._ready.extend((_Task(work, group, i), None) for i, work in enumerate(request.works))
+            else:
+                self._ready.append((task, None))
             return
-        except WorkFailed as failure:
-            self._settle(task, Settled(None, failure))
-            return
-        if isinstance(request, Ask):
-            effect_id = request.effect.effect_id
-            if effect_id in self._waiting:
-                raise ValueError(f"effect {effect_id} is asked for twice")
-            self._waiting[effect_id] = task
-            self._asked.append(request.effect)
-        elif isinstance(request, Together):
-            group = _Group(task, len(request.works))
-            self._ready.extend((_Task(work, group, i), None) for i, work in enumerate(request.works))
+
+    def _ask(self, task: _Task, effect: EffectRequest) -> None:
+        effect_id = effect.effect_id
+        if effect_id in self._waiting:
+            self._repeated.setdefault(effect_id, deque()).append(task)
         else:
-            self._ready.append((task, None))
+            self._waiting[effect_id] = task
+        self._asked.append(effect)
 
     def _settle(self, task: _Task, settled: Settled[Any]) -> None:
         group = task.group

@@ -48,6 +48,7 @@ def segment_input(
         },
         yield_after=yield_after,
         flow_limits=None if options.flow_limits is UNSET else options.flow_limits,
+        plain=plain,
     )
 
 

@@ -58,10 +58,15 @@ _HOOK: Final = Members("at scope")
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """A document inside another one that is still to be checked."""
+    """A document inside another one that is still to be checked.
+
+    `depth` is where the root node of a workflow stands among the nodes of the flows around it, counted from 1;
+    0 where nesting is not limited.
+    """
 
     value: Any
     place: Place
+    depth: int = 0
 
 
 @dataclass(slots=True)
@@ -81,7 +86,7 @@ def is_workflow(value: object) -> bool:
     return isinstance(value, dict) and value.get("kind") == "workflow"
 
 
-def check_agent(value: object, place: Place) -> list[Embedded]:
+def check_agent(value: object, place: Place, _depth: int = 0) -> list[Embedded]:
     """Check one agent manifest and the agents that are its tools; returns the workflows that are its tools.
 
     Agents as tools have no agents themselves, so this goes exactly one level down. Raises `ManifestInvalid`.

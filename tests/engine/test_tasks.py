@@ -11,15 +11,12 @@ from gateway.engine.contract import (
     Answer,
     Completed,
     EffectRequest,
-    EngineRefused,
     HostError,
     Pending,
     RecordedOutcome,
-    SegmentInput,
     SegmentResult,
     Uncertain,
 )
-from gateway.engine.factory import make_engine
 from gateway.engine.failures import (
     EngineFailure,
     HostFailure,
@@ -30,7 +27,7 @@ from gateway.engine.failures import (
 )
 from gateway.engine.host import Host
 from gateway.engine.segment import Segment
-from gateway.engine.tasks import TURN, Ask, Tasks, Work, together
+from gateway.engine.tasks import TURN, Ask, Tasks, Within, Work, together
 
 CANCEL = Abort(AbortKind.CANCEL, "stop")
 
@@ -60,7 +57,6 @@ def test_works_start_in_order_and_give_their_results_in_order() -> None:
         assert tasks.run() == ()
     assert tasks.outcome is not None
     assert [answer.outcome["value"] for answer in tasks.outcome.get()] == ["a", "b", "c"]
-    assert tasks.in_flight == 0
 
 
 def test_a_failed_work_does_not_stop_the_others() -> None:
@@ -118,10 +114,62 @@ def test_an_answer_nobody_waits_for_is_refused() -> None:
         tasks.answer("a", Pending())
 
 
-def test_one_effect_can_t_be_in_flight_twice() -> None:
-    tasks = Tasks(together([ask("a"), ask("a")]))
-    with pytest.raises(ValueError, match="twice"):
+def test_asks_of_one_id_are_answered_in_their_order() -> None:
+    tasks = Tasks(together([ask("a"), ask("a"), ask("b"), ask("a")]))
+    assert names(tasks.run()) == ["a", "a", "b", "a"]
+    answers = [Completed({"value": n}) for n in range(3)]
+    for answer in answers:
+        tasks.answer("a", answer)
+    with pytest.raises(ValueError, match="not waiting"):
+        tasks.answer("a", Pending())
+    tasks.answer("b", Pending())
+    tasks.run()
+    assert tasks.outcome is not None
+    assert [one.get() for one in tasks.outcome.get()] == [answers[0], answers[1], Pending(), answers[2]]
+
+
+def test_a_work_within_another_gives_its_value_or_raises_its_failure_there() -> None:
+    def inner(fails: bool) -> Work[str]:
+        yield Ask(effect("a"))
+        if fails:
+            raise WorkFailed("inner")
+        return "value"
+
+    def outer(fails: bool) -> Work[str]:
+        try:
+            found: str = yield Within(inner(fails))
+        except WorkFailed as failure:
+            answer: Any = yield Ask(effect("b"))
+            return f"{failure.message}, then {answer}"
+        return found
+
+    for fails, expected in ((False, "value"), (True, "inner, then Pending()")):
+        tasks = Tasks(outer(fails))
+        assert names(tasks.run()) == ["a"]
+        tasks.answer("a", Pending())
+        if fails:
+            assert names(tasks.run()) == ["b"]
+            tasks.answer("b", Pending())
         tasks.run()
+        assert tasks.outcome is not None
+        assert tasks.outcome.get() == expected
+
+
+def test_works_nest_without_pythons_stack() -> None:
+    def nested(levels: int) -> Work[int]:
+        if not levels:
+            yield Ask(effect("deep"))
+            raise WorkFailed("from below")
+        found: int = yield Within(nested(levels - 1))
+        return found
+
+    tasks = Tasks(nested(50_000))
+    assert names(tasks.run()) == ["deep"]
+    tasks.answer("deep", Pending())
+    tasks.run()
+    assert tasks.outcome is not None
+    assert tasks.outcome.failure is not None
+    assert tasks.outcome.failure.message == "from below"
 
 
 def test_a_defect_comes_out() -> None:
@@ -232,10 +280,3 @@ def test_a_segment_starts_once_and_takes_answers_only_then() -> None:
     assert segment.start(0).result == SegmentResult("completed")
     with pytest.raises(ValueError, match="once"):
         segment.start(0)
-
-
-def test_flow_runs_are_refused_by_name() -> None:
-    engine = make_engine("flow", SegmentInput({}, {}))
-    with pytest.raises(EngineRefused, match="Flow runs are not built yet") as refused:
-        engine.start(0)
-    assert refused.value.code is None

@@ -21,7 +21,7 @@ from gateway.engine.agent.state import AgentState
 from gateway.engine.agent.state_check import check_combination, check_state
 from gateway.engine.contract import ABSENT, Absent, SegmentInput, SegmentResult
 from gateway.engine.definitions import AgentManifest, DefinitionCache
-from gateway.engine.failures import EngineFailure
+from gateway.engine.failures import EngineFailure, WorkFailed
 from gateway.engine.host import Host
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
@@ -51,7 +51,7 @@ def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Hos
     )
     delegate = _delegate(context, definitions, segment.session_tools)
     run = AgentRun(context, Rollover(segment.yield_after, host.now_ms), delegate)
-    return _segment(run, state, event)
+    return _segment(run, state, event, host)
 
 
 def _delegate(
@@ -98,9 +98,16 @@ def _apply_input(state: AgentState, event: Event, definition: AgentDefinition, h
         resume(state, event, definition.output_schema_of)
 
 
-def _segment(run: AgentRun, state: AgentState, event: Event) -> Work[SegmentResult]:
-    ending = yield from run.run(event)
-    return _result(ending, state)
+def _segment(run: AgentRun, state: AgentState, event: Event, host: Host) -> Work[SegmentResult]:
+    try:
+        ending = yield from run.run(event)
+    except WorkFailed:
+        suspension = host.suspension()
+        if suspension is None:
+            raise
+        return suspension
+    # Whatever else happened, an effect without an outcome decides (agent-engine 18.3).
+    return host.suspension() or _result(ending, state)
 
 
 def _result(ending: Ending, state: AgentState) -> SegmentResult:

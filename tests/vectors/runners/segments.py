@@ -9,8 +9,7 @@ from typing import Any
 from protocol import jsjson
 from tests.vectors.case import Case, judge
 from tests.vectors.files import records
-from tests.vectors.not_built import case_needs_unbuilt
-from tests.vectors.segment_compare import fault_of
+from tests.vectors.segment_compare import fault_of, quotable
 from tests.vectors.segment_host import play
 
 KINDS = ("segments", "flows", "agents", "compaction")
@@ -26,13 +25,11 @@ def run(_kind: str, path: Path) -> Iterator[Case]:
 
 
 def _case(record: Any) -> Case:
-    missing = case_needs_unbuilt(record)
-    if missing is not None:
-        return Case(record["name"], "not built", missing)
     for step in record["steps"]:
         manifest = step["input"].get("manifest", record["manifest"])
-        played = play("agent", manifest, step["input"], step.get("answers", {}))
-        fault = fault_of(played, step["expect"])
+        is_flow = isinstance(manifest, dict) and manifest.get("kind") == "workflow"
+        played = play("flow" if is_flow else "agent", manifest, step["input"], step.get("answers", {}))
+        fault = fault_of(played, step["expect"], quoted=quotable(step) if is_flow else None)
         if fault is not None:
             return judge(record["name"], f"{step.get('title', 'step')}: {fault}")
     return Case(record["name"], "passed")
