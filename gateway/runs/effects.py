@@ -76,22 +76,22 @@ class Effects:
 
     def __init__(self, ports: EffectPorts) -> None:
         self._ports = ports
-        self._open: dict[str, _Effect] = {}
+        self._open: dict[_Effect, None] = {}
 
     def ask(self, request: EffectRequest, answered: Callable[[Answer], None]) -> None:
         """Starts to resolve an effect: its intent is sent before this returns."""
 
         def ended(answer: Answer) -> None:
-            del self._open[request.effect_id]
+            del self._open[effect]
             answered(answer)
 
         effect = _Effect(self._ports, request, ended)
-        self._open[request.effect_id] = effect
+        self._open[effect] = None
         effect.begin()
 
     def phases(self) -> dict[str, str]:
         """Where each open effect stands, by effect id."""
-        return {effect_id: str(effect.phase) for effect_id, effect in self._open.items()}
+        return {effect.effect_id: str(effect.phase) for effect in self._open}
 
 
 class _Effect:
@@ -106,6 +106,11 @@ class _Effect:
         self._request = request
         self._answered = answered
         self.phase = EffectPhase.NEW
+
+    @property
+    def effect_id(self) -> str:
+        """Its id; a flow may ask for one id more than once at a time."""
+        return self._request.effect_id
 
     def _enter(self, phase: EffectPhase) -> None:
         self.phase = next_phase(EFFECT_STEPS, self.phase, phase)

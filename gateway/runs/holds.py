@@ -22,19 +22,29 @@ class Resolution:
     plain: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """One effect that is waited for; a flow may wait for one id more than once."""
+
+    effect_id: str
+    done: Callable[[Resolution | None], None]
+    timer: asyncio.TimerHandle | None = None
+
+
 class Holds:
     """The effects of one run that wait for `effect.resolved`, and outcomes that came before they waited."""
 
     def __init__(self, signal: AbortSignal) -> None:
         self._buffered: dict[str, Resolution] = {}
-        self._waiting: dict[str, tuple[Callable[[Resolution | None], None], asyncio.TimerHandle]] = {}
+        self._waiting: dict[str, list[_Waiter]] = {}
         self._forget = signal.listen(self._aborted)
         self._ended = False
 
     def resolved(self, effect_id: str, resolution: Resolution) -> None:
         """An outcome arrived."""
-        if effect_id in self._waiting:
-            self._end(effect_id, resolution)
+        waiters = self._waiting.get(effect_id)
+        if waiters is not None:
+            self._end_all(waiters, resolution)
         elif not self._ended and len(self._buffered) < MAX_BUFFERED:
             self._buffered[effect_id] = resolution
 
@@ -45,22 +55,33 @@ class Holds:
         if buffered is not None:
             done(buffered)
             return
-        timer = asyncio.get_running_loop().call_later(seconds, self._end, effect_id, None)
-        self._waiting[effect_id] = (done, timer)
+        waiter = _Waiter(effect_id, done)
+        waiter.timer = asyncio.get_running_loop().call_later(seconds, self._end, waiter, None)
+        self._waiting.setdefault(effect_id, []).append(waiter)
 
     def close(self) -> None:
         """The run has ended: nobody waits, and what comes is dropped."""
         self._ended = True
         self._forget()
         self._buffered.clear()
-        for effect_id in list(self._waiting):
-            self._end(effect_id, None)
+        self._give_up()
 
     def _aborted(self, abort: Abort) -> None:
-        for effect_id in list(self._waiting):
-            self._end(effect_id, None)
+        self._give_up()
 
-    def _end(self, effect_id: str, resolution: Resolution | None) -> None:
-        done, timer = self._waiting.pop(effect_id)
-        timer.cancel()
-        done(resolution)
+    def _give_up(self) -> None:
+        for waiters in list(self._waiting.values()):
+            self._end_all(waiters, None)
+
+    def _end_all(self, waiters: list[_Waiter], resolution: Resolution | None) -> None:
+        for waiter in list(waiters):
+            self._end(waiter, resolution)
+
+    def _end(self, waiter: _Waiter, resolution: Resolution | None) -> None:
+        waiters = self._waiting[waiter.effect_id]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._waiting[waiter.effect_id]
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        waiter.done(resolution)

@@ -21,6 +21,26 @@ class _Answered:
     answer: Answer
 
 
+class _Line:
+    """The asks for one effect id that are in flight: their answers go to the engine in order."""
+
+    __slots__ = ("asked", "early", "told")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.told = 0
+        self.early: dict[int, Answer] = {}
+
+    def answered(self, number: int, answer: Answer) -> list[Answer]:
+        """Takes the answer to one ask; what the engine may be told now."""
+        self.early[number] = answer
+        due: list[Answer] = []
+        while self.told in self.early:
+            due.append(self.early.pop(self.told))
+            self.told += 1
+        return due
+
+
 class SegmentDriver:
     """Runs one engine. `ask` is called for every effect of a step, in order, before any answer is taken."""
 
@@ -30,6 +50,7 @@ class SegmentDriver:
         self._ask = ask
         self._loop = asyncio.get_running_loop()
         self._answers: deque[_Answered] = deque()
+        self._lines: dict[str, _Line] = {}
         self._waiting: asyncio.Future[None] | None = None
         self._in_flight = 0
         self._abort_told = False
@@ -60,9 +81,18 @@ class SegmentDriver:
             self._ask(effect, self._answer_to(effect.effect_id))
 
     def _answer_to(self, effect_id: str) -> Callable[[Answer], None]:
+        line = self._lines.get(effect_id)
+        if line is None:
+            line = self._lines[effect_id] = _Line()
+        number = line.asked
+        line.asked += 1
+
         def answered(answer: Answer) -> None:
             self._in_flight -= 1
-            self._answers.append(_Answered(effect_id, answer))
+            for due in line.answered(number, answer):
+                self._answers.append(_Answered(effect_id, due))
+            if line.told == line.asked:
+                del self._lines[effect_id]
             self._wake()
 
         return answered

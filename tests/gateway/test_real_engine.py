@@ -109,12 +109,3 @@ async def test_ownership_lost_on_a_value_fails_the_model_call_and_not_the_run():
         assert output["p"]["status"] == "failed"
         assert output["p"]["error"] == {"code": "model.failed", "message": "Another owner"}
         assert "thrown" not in output["p"]
-
-
-@virtual_time
-async def test_a_flow_is_thrown_before_any_effect():
-    async with gateway(make_engine=make_engine) as gw:
-        core = await started(gw, turn(engine="flow"))
-        output = await core.expect("turn.failed")
-        assert "not built" in output["p"]["thrown"]["message"]
-        assert core.methods() == ["turn.failed"]
