@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from services.common.addresses import is_own_address
 from services.sandbox_manager.egress import dialer as dialing
 from services.sandbox_manager.egress import proxy as proxying
-from services.sandbox_manager.egress.dialer import Dialer, is_own_address
+from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.heads import BadRequest
 from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.egress.proxy import EgressProxy, Slots

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.sandbox_manager.egress.addresses import address_problem
+from services.common.addresses import address_problem
 from services.sandbox_manager.egress.bodies import BodyReader
 from services.sandbox_manager.egress.heads import (
     CHUNKED,

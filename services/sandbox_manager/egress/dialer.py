@@ -8,7 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from services.sandbox_manager.egress.addresses import address_problem
+from services.common.addresses import address_problem, is_own_address
 from services.sandbox_manager.egress.heads import BadRequest
 
 RESOLVE_LIMIT_S: Final = 10.0
@@ -44,17 +44,6 @@ async def connect_by_system(address: str, port: int) -> socket.socket:
         made.close()
         raise
     return made
-
-
-def is_own_address(address: str) -> bool:
-    """Whether a public address is this machine's: then it is no way out but one to the machine's own ports."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as tried:
-        try:
-            tried.bind((address, 0))
-        except OSError:
-            return False
-    return True
 
 
 class Dialer:

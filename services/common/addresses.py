@@ -1,4 +1,4 @@
-"""Which addresses nothing in a sandbox may reach, whatever name they have (sandbox-manager 16.3.7). No I/O.
+"""Which addresses what people or models name may reach, whatever name they have (sandbox-manager 16.3.7).
 
 Only addresses of the public Internet are left: neither this machine, nor its networks, nor what clouds put
 beside a machine, in any of the forms in which IPv6 can carry an IPv4 address.
@@ -7,6 +7,7 @@ beside a machine, in any of the forms in which IPv6 can carry an IPv4 address.
 from __future__ import annotations
 
 import ipaddress
+import socket
 from typing import Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -69,3 +70,14 @@ def is_public(address: Address) -> bool:
     if address in _TRANSLATED:
         return is_public(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return address in _GLOBAL_6 and not any(address in network for network in _REFUSED_6)
+
+
+def is_own_address(address: str) -> bool:
+    """Whether a public address is this machine's: then it is no way out but one to the machine's own ports."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as tried:
+        try:
+            tried.bind((address, 0))
+        except OSError:
+            return False
+    return True
