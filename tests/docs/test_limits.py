@@ -193,6 +193,28 @@ SANDBOX = {
     "`/dev/shm` of a command": ("services.sandbox_manager.bwrap.flags:SHARED_MEMORY_BYTES", MIB),
     "setting a sandbox up": ("services.sandbox_manager.bwrap.process:SETUP_LIMIT_S", SECONDS),
     "pipes after a kill": ("services.sandbox_manager.bwrap.process:PIPES_AFTER_KILL_S", SECONDS),
+    "connections of a workspace at the same time": (
+        "services.sandbox_manager.egress.proxy:MOST_CONNECTIONS",
+        PLAIN,
+    ),
+    "connections of all workspaces": ("services.sandbox_manager.egress.proxy:MOST_OF_ALL", PLAIN),
+    "the head of a request to the proxy": ("services.sandbox_manager.egress.heads:MOST_HEAD_BYTES", KIB),
+    "from a connection to the end of its request's head": (
+        "services.sandbox_manager.egress.proxy:HEAD_LIMIT_S",
+        SECONDS,
+    ),
+    "a connection on which nothing goes either way": (
+        "services.sandbox_manager.egress.proxy:IDLE_LIMIT_S",
+        SECONDS,
+    ),
+    "resolving a host name": ("services.sandbox_manager.egress.dialer:RESOLVE_LIMIT_S", SECONDS),
+    "connecting to a host": ("services.sandbox_manager.egress.dialer:CONNECT_LIMIT_S", SECONDS),
+    "connecting to one of its addresses": (
+        "services.sandbox_manager.egress.dialer:ONE_ADDRESS_LIMIT_S",
+        SECONDS,
+    ),
+    "addresses of a host that are tried": ("services.sandbox_manager.egress.dialer:MOST_ADDRESSES", PLAIN),
+    "making a sandbox's way out": ("services.sandbox_manager.bwrap.listening:LISTEN_LIMIT_S", SECONDS),
     "commands at the same time": ("services.sandbox_manager.emulated.pool:MOST_CHILDREN", PLAIN),
     "output kept of each stream, emulated": ("services.sandbox_manager.captured:STREAM_BYTES", MIB),
     "memory (data) of a child": ("services.sandbox_manager.emulated.child:MEMORY_BYTES", GIB),

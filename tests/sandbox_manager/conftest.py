@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from services.sandbox_manager.contract import Backend, Handle
-from tests.sandbox_manager.support import make_driver, spec
+from tests.sandbox_manager.support import CLOSED, DRIVERS, make_driver, spec
 
 _numbers = itertools.count()
 
@@ -34,12 +34,24 @@ async def _usable(name: str, root: Path) -> Backend:
     return driver
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["emulated", "bwrap"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DRIVERS)
 async def driver(request: pytest.FixtureRequest, driver_root: Path) -> AsyncIterator[Backend]:
     """Every driver that this machine can run."""
     made = await _usable(request.param, driver_root / request.param)
     yield made
     await made.close()
+
+
+@pytest.fixture(autouse=True)
+def _needed_traits(request: pytest.FixtureRequest) -> None:
+    """Skips a test of every driver for one that lacks what the test is about, and for nothing else."""
+    marker = request.node.get_closest_marker("needs")
+    if marker is None or "driver" not in request.fixturenames:
+        return
+    traits = request.getfixturevalue("driver").traits
+    lacking = [name for name in marker.args if not getattr(traits, name)]
+    if lacking:
+        pytest.skip(f"the driver lacks {', '.join(lacking)}")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -66,7 +78,7 @@ def fresh_key() -> str:
 @pytest_asyncio.fixture(loop_scope="module")
 async def handle(driver: Backend) -> AsyncIterator[Handle]:
     """A fresh workspace on every driver."""
-    opened = await driver.open(spec(fresh_key()))
+    opened = await driver.open(spec(fresh_key(), network=CLOSED))
     yield opened
     opened.release()
 
@@ -74,7 +86,7 @@ async def handle(driver: Backend) -> AsyncIterator[Handle]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def boxed(bwrap: Backend) -> AsyncIterator[Handle]:
     """A fresh workspace on bubblewrap."""
-    opened = await bwrap.open(spec(fresh_key()))
+    opened = await bwrap.open(spec(fresh_key(), network=CLOSED))
     yield opened
     opened.release()
 
@@ -82,6 +94,6 @@ async def boxed(bwrap: Backend) -> AsyncIterator[Handle]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def shell(emulated: Backend) -> AsyncIterator[Handle]:
     """A fresh workspace on the emulated driver."""
-    opened = await emulated.open(spec(fresh_key()))
+    opened = await emulated.open(spec(fresh_key(), network=CLOSED))
     yield opened
     opened.release()

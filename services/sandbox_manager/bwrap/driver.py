@@ -8,6 +8,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -15,6 +16,7 @@ from services.common.logs import error_text, get_logger
 from services.sandbox_manager.bwrap.flags import (
     ENVIRONMENT,
     ETC_FILES,
+    PROXY_VARIABLES,
     command_words,
     render,
     system_flags,
@@ -23,6 +25,7 @@ from services.sandbox_manager.bwrap.flags import (
 from services.sandbox_manager.bwrap.process import Launch, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.bwrap.view import Starter, plain_starter, staged_starter
+from services.sandbox_manager.bwrap.way_out import WaysOut
 from services.sandbox_manager.contract import (
     BackendError,
     ExecResult,
@@ -36,12 +39,13 @@ from services.sandbox_manager.disk.handle import DiskHandle
 from services.sandbox_manager.disk.identity import Identity, file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
 from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.egress.dialer import Dialer
+from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import DEFAULT_MEMORY_MIB, BackendSpec
 
 PROBE_LIMIT_MS: Final = 10_000
 OPEN_CHECK_LIMIT_MS: Final = 20_000
-NETWORK_NOTE: Final = "commands have no network, also where a spec allows hosts"
 
 
 class BwrapBackend:
@@ -51,7 +55,9 @@ class BwrapBackend:
     isolation: Final[Literal["process"]] = "process"
     traits: Final = Traits()
 
-    def __init__(self, root: Path, program: Path | None, identity: Identity | None) -> None:
+    def __init__(
+        self, root: Path, program: Path | None, identity: Identity | None, dialer: Dialer | None = None
+    ) -> None:
         self._root = root
         self._program = program
         self._identity = identity
@@ -60,6 +66,7 @@ class BwrapBackend:
         self._system = system_flags()
         self._seccomp = filter_program()
         self._starter: Starter | None = None
+        self._ways_out = WaysOut(identity, dialer or Dialer())
 
     async def probe(self) -> Probe:
         """Runs a trivial sandbox. See Backend."""
@@ -67,17 +74,17 @@ class BwrapBackend:
             version = await self._try()
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"bubblewrap can't be used: {error}")
-        return Probe(self.name, True, self.isolation, f"bubblewrap; {NETWORK_NOTE}", f"bwrap {version}")
+        return Probe(self.name, True, self.isolation, "bubblewrap", f"bwrap {version}")
 
     def unmet(self, spec: BackendSpec) -> str | None:
-        """See Backend: nothing is refused; hosts that a spec allows are not reachable yet."""
+        """See Backend: nothing is refused."""
         del spec
         return None
 
     async def open(self, spec: BackendSpec) -> BwrapHandle:
         """Makes the folders and tries a command. See Backend."""
         place = await asyncio.to_thread(self._layout.open, spec.key)
-        handle = BwrapHandle(self, place, self._layout, self._pool, spec.memory_mib)
+        handle = BwrapHandle(self, place, self._layout, self._pool, spec)
         try:
             result = await handle.exec("true", OPEN_CHECK_LIMIT_MS, Signal())
             if result.exit_code != 0:
@@ -98,12 +105,18 @@ class BwrapBackend:
     async def close(self) -> None:
         """See Backend."""
         self._pool.shutdown(wait=False)
+        self._ways_out.close()
         if self._starter is not None:
             self._starter.close()
             self._starter = None
 
-    def launch(self, command: str, place: Place | None, memory_mib: int) -> Launch:
-        """What runs a command in a workspace, or in none (for the probe). Raises BackendError."""
+    def launch(
+        self, command: str, place: Place | None, memory_mib: int, rules: HostRules | None = None
+    ) -> Launch:
+        """What runs a command in a workspace, or in none (for the probe). Raises BackendError.
+
+        With `rules` it reaches the hosts that they allow.
+        """
         starter = self._starter
         if starter is None:
             raise BackendError("The driver has not been probed.")
@@ -120,9 +133,10 @@ class BwrapBackend:
             command=words,
             flags=flags,
             files={**ETC_FILES, **files} if place is not None else {},
-            environment=ENVIRONMENT,
+            environment=ENVIRONMENT if rules is None else {**ENVIRONMENT, **PROXY_VARIABLES},
             seccomp=self._seccomp,
             pass_fds=() if starter.namespace is None else (starter.namespace,),
+            around=None if rules is None else partial(self._ways_out.open, rules),
         )
 
     async def _try(self) -> str:
@@ -152,17 +166,20 @@ class BwrapHandle(DiskHandle):
     """An open workspace; each command is a sandbox of its own."""
 
     def __init__(
-        self, backend: BwrapBackend, place: Place, layout: Layout, pool: ThreadPoolExecutor, memory_mib: int
+        self, backend: BwrapBackend, place: Place, layout: Layout, pool: ThreadPoolExecutor, spec: BackendSpec
     ) -> None:
         super().__init__(place, layout, pool)
         self._backend = backend
-        self._memory_mib = memory_mib
+        self._memory_mib = spec.memory_mib
+        rules = HostRules(spec.network)
+        self._rules = None if rules.closed else rules
 
     async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
         """See Handle."""
         if "\0" in command:
             raise BackendError("The command holds a NUL byte.")
-        return await run(self._backend.launch(command, self.place, self._memory_mib), timeout_ms, signal)
+        launch = self._backend.launch(command, self.place, self._memory_mib, self._rules)
+        return await run(launch, timeout_ms, signal)
 
     async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
         """See Handle: GNU grep of the host's system, run in the sandbox."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from services.sandbox_manager.bwrap.listening_child import PORT
 from services.sandbox_manager.paths import WORKSPACE
 from services.sandbox_manager.text import encode
 
@@ -17,6 +18,13 @@ ENVIRONMENT: Final[Mapping[str, str]] = {
     "TERM": "dumb",
 }
 """Of bubblewrap itself, too: it is process 1 inside, where its environment can be read."""
+
+_PROXY: Final = f"http://127.0.0.1:{PORT}"
+PROXY_VARIABLES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), _PROXY),
+    **dict.fromkeys(("NO_PROXY", "no_proxy"), "localhost,127.0.0.1"),
+}
+"""Beside them, where a spec allows hosts."""
 
 SANDBOX_UID: Final = 1000
 SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024

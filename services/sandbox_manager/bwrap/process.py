@@ -13,6 +13,7 @@ import os
 import signal as signals
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,11 +31,16 @@ SETUP_LIMIT_S: Final = 20.0
 """From the start of bubblewrap to the start of its command."""
 
 
+Around = Callable[[Sequence[int]], AbstractAsyncContextManager[None]]
+"""What stands around a command. It gets the numbers of bubblewrap's process and of the sandbox's first one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What to start: `words` begin bubblewrap, `command` is what runs inside.
 
     `flags` gets the descriptors of `files` and gives bubblewrap's arguments, which no process list shows.
+    `around` is entered before the command begins and left when it is over.
     """
 
     words: Sequence[str]
@@ -44,6 +50,7 @@ class Launch:
     environment: Mapping[str, str]
     seccomp: bytes | None
     pass_fds: Sequence[int] = ()
+    around: Around | None = None
 
 
 async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
@@ -57,8 +64,16 @@ async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
     forget = signal.listen(lambda _: sandbox.kill(ABORTED))
     timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, sandbox.kill, TIMED_OUT)
     try:
-        await sandbox.begin()
-        return await sandbox.wait()
+        first = await sandbox.set_up()
+        if launch.around is None or first is None:
+            return await sandbox.go_on()
+        try:
+            async with launch.around((sandbox.pid, first)):
+                return await sandbox.go_on()
+        except BackendError:
+            if not sandbox.killed:
+                raise
+            return await sandbox.go_on()
     finally:
         timer.cancel()
         forget()
@@ -148,6 +163,7 @@ class _Sandbox:
         self._status_pipe = spawned.status
         self._status = bytearray()
         self._first: int | None = None
+        self._first_pid: int | None = None
         self._killed: int | None = None
         self._set_up = asyncio.Event()
         self._ended = asyncio.Event()
@@ -164,20 +180,37 @@ class _Sandbox:
         self._open.add(self._pidfd)
         self._loop.add_reader(self._pidfd, self._exited)
 
-    async def begin(self) -> None:
-        """Waits for the sandbox's first process and lets the command begin."""
+    @property
+    def pid(self) -> int:
+        """Bubblewrap's own process."""
+        return self._process.pid
+
+    @property
+    def killed(self) -> bool:
+        """It was told to end."""
+        return self._killed is not None
+
+    async def set_up(self) -> int | None:
+        """Waits for the sandbox's first process; None when it came to an end before. Raises BackendError.
+
+        The process waits for `go_on`.
+        """
         try:
             async with asyncio.timeout(SETUP_LIMIT_S):
                 await self._set_up.wait()
         except TimeoutError:
             raise BackendError("The sandbox was not set up in time.") from None
+        return self._first_pid
+
+    async def go_on(self) -> ExecResult:
+        """Lets the command begin, waits for the end, tells how it came.
+
+        Raises BackendError when no command ended.
+        """
         if self._block is not None:
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._block, b"1")
             self._close_block()
-
-    async def wait(self) -> ExecResult:
-        """Waits for the end and tells how it came. Raises BackendError when no command ended."""
         await self._ended.wait()
         code, killed = self._exit_code(), self._killed
         if code is None and killed is None:
@@ -239,6 +272,7 @@ class _Sandbox:
         # It waits for our word, so the number is still its own.
         with contextlib.suppress(ProcessLookupError):
             self._first = os.pidfd_open(pid)
+            self._first_pid = pid
             self._loop.add_reader(self._first, self._first_ended)
         self._set_up.set()
         if self._killed is not None:
