@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from whippletree.v1 import common_pb2, mcp_pool_pb2
 
 from gateway.executors.contract import RunContext
-from gateway.executors.servers_of import ServerDeclared, index_records, servers_of
+from gateway.executors.servers_of import index_records
 from protocol.jsjson import JsonValue, dumps
+from protocol.mcp_servers import ServerDeclared, servers_of
 
 _PIN = "mcp servers"
 _Name = tuple[str | None, str, str]

@@ -1,48 +1,15 @@
-"""Which MCP servers and sandbox tools a root manifest declares (mcp-pool 2.1, sandbox-manager 11.1). Pure."""
+"""Finds MCP tools in a snapshot and sandbox tools in a manifest (mcp-pool 8.1, sandbox-manager 11.1). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.executors.effects import member, objects
 from protocol.jsjson import JsonValue
+from protocol.mcp_servers import agents_of
 
 SANDBOX_TOOLS: Final = frozenset({"bash", "read", "write", "edit", "grep", "glob"})
-
-
-@dataclass(frozen=True, slots=True)
-class ServerDeclared:
-    """A server of a manifest; `agent_id` None means the root agent."""
-
-    agent_id: str | None
-    capability_id: str
-    server_name: str
-    declaration: Mapping[str, JsonValue]
-
-    @property
-    def is_stdio(self) -> bool:
-        """It runs as a child of mcp-pool; every other server is reached through the Tool Gate."""
-        return self.declaration.get("type") == "stdio"
-
-    @property
-    def plugin_key(self) -> str:
-        """The key of its plugin root."""
-        return self.capability_id if self.agent_id is None else f"{self.agent_id}/{self.capability_id}"
-
-
-def servers_of(manifest: Mapping[str, Any]) -> list[ServerDeclared]:
-    """The root agent's servers, then those of each agent used as a tool, one level deep, in order.
-
-    Agents that are workflows have none here. Members of the wrong shape declare nothing.
-    """
-    return [
-        ServerDeclared(agent_id, str(capability.get("id")), name, declaration)
-        for agent_id, agent in agents_of(manifest)
-        for capability in objects(agent.get("capabilities"))
-        for name, declaration in _servers(capability)
-    ]
 
 
 def index_records(snapshot: JsonValue) -> dict[tuple[str | None, str, str], Mapping[str, JsonValue]]:
@@ -69,20 +36,3 @@ def sandbox_spec(
             if any(tool.get("name") == tool_name for tool in objects(capability.get("tools"))):
                 return spec
     return None
-
-
-def agents_of(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, JsonValue]]]:
-    """The root agent, then each agent used as a tool that is no workflow."""
-    yield None, manifest
-    for capability in objects(manifest.get("capabilities")):
-        for tool in objects(capability.get("tools")):
-            child = tool.get("agent")
-            if isinstance(child, Mapping) and "kind" not in child:
-                yield str(child.get("id")), child
-
-
-def _servers(capability: Mapping[str, JsonValue]) -> Iterator[tuple[str, Mapping[str, JsonValue]]]:
-    servers = capability.get("mcpServers")
-    if isinstance(servers, Mapping):
-        for name, declaration in servers.items():
-            yield name, declaration if isinstance(declaration, Mapping) else {}

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from gateway.executors.servers_of import servers_of
 from protocol.canonical import manifest_hash
 from protocol.jsjson import dumps_bytes
+from protocol.mcp_servers import servers_of
 
 KEPT_BYTES: Final = 16 * 1024 * 1024
 """Manifest text that is kept although no run uses it, so that the next run of an agent shares it again."""

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
 
+from services.common.hosts import HostCheck
 from services.common.logs import configure_logging, get_logger
 from services.common.process import StartFailed, run_process
 from services.common.secrets import forget_secrets, set_not_dumpable
@@ -21,7 +22,6 @@ from services.dev_core.effects.poster import ActionPoster
 from services.dev_core.harness.listener import PATH, HarnessListener
 from services.dev_core.harness.requests import HarnessRequests
 from services.dev_core.harness.scheduler import LeaseTimes, Scheduler
-from services.dev_core.hosts import HostCheck
 from services.dev_core.http.server import HttpServer
 from services.dev_core.run_tokens import RunTokens, open_run_tokens
 from services.dev_core.settings import SECRETS, Address, Settings, read_settings

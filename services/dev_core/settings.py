@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.common.hosts import is_loopback
 from services.common.settings import Environment
-from services.dev_core.hosts import is_loopback
 from services.dev_core.store.database import MEMORY
 
 SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN", "NYLORUN_HARNESS_TOKEN")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from protocol.jsjson import JsonValue
+from protocol.mcp_servers import agents_of
+from protocol.mcp_servers import servers_of as declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +44,21 @@ class DeclaredServer:
 
 
 def servers_of(manifest: JsonValue, plugin_roots: Mapping[str, str]) -> list[DeclaredServer]:
-    """The servers of a root manifest and of the agents it uses as tools, in order (mcp-pool 2.1).
-
-    Agents used as tools that are workflows have none here. Members of the wrong shape count as absent: the
-    manifest was checked when the agent was saved.
-    """
-    found: list[DeclaredServer] = []
-    for agent_id, agent in _agents(manifest):
-        for capability in _objects(agent.get("capabilities")):
-            capability_id = capability.get("id")
-            declared = capability.get("mcpServers")
-            if not isinstance(capability_id, str) or not isinstance(declared, dict):
-                continue
-            for server_name, declaration in declared.items():
-                name = ServerName(agent_id, capability_id, server_name)
-                shape = declaration if isinstance(declaration, dict) else {}
-                found.append(DeclaredServer(name, shape, plugin_roots.get(name.plugin_key())))
-    return found
+    """The servers of a root manifest and of the agents it uses as tools, in order (mcp-pool 2.1)."""
+    return [
+        DeclaredServer(
+            ServerName(server.agent_id, server.capability_id, server.server_name),
+            server.declaration,
+            plugin_roots.get(server.plugin_key),
+        )
+        for server in (declared(manifest) if isinstance(manifest, dict) else ())
+    ]
 
 
 def declared_tool_names(manifest: JsonValue) -> dict[str | None, set[str]]:
     """For each agent that may have servers, the names of the tools that its manifest declares."""
     names: dict[str | None, set[str]] = {}
-    for agent_id, agent in _agents(manifest):
+    for agent_id, agent in agents_of(manifest) if isinstance(manifest, dict) else ():
         taken = names.setdefault(agent_id, set())
         for capability in _objects(agent.get("capabilities")):
             for tool in _objects(capability.get("tools")):
@@ -73,16 +67,5 @@ def declared_tool_names(manifest: JsonValue) -> dict[str | None, set[str]]:
     return names
 
 
-def _agents(manifest: JsonValue) -> Iterator[tuple[str | None, dict[str, Any]]]:
-    if not isinstance(manifest, dict):
-        return
-    yield None, manifest
-    for capability in _objects(manifest.get("capabilities")):
-        for tool in _objects(capability.get("tools")):
-            agent = tool.get("agent")
-            if isinstance(agent, dict) and "kind" not in agent and isinstance(agent.get("id"), str):
-                yield agent["id"], agent
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.jsjson import JsonDepthError, JsonError, JsonValue, Parsed, dumps_bytes, parse
-
-METHOD_NOT_FOUND: Final = -32601
+from protocol.mcp_client import METHOD_NOT_FOUND
 
 # Far beyond what is passed on; a deeper answer fails its own request instead of leaving it without one.
 _SCAN_DEPTH: Final = 1_000_000

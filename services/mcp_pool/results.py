@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from protocol.jsjson import JsonValue
+from protocol.mcp_client import ACCEPTED_VERSIONS
 from services.mcp_pool.failures import AnswerInvalid
-
-PROTOCOL_VERSION: Final = "2025-11-25"
-ACCEPTED_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05", "2024-10-07")
 
 Check = Callable[[object], bool]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.jsjson import JsonValue
+from protocol.mcp_client import initialize_params
 from services.common.children import Child, ChildNotStarted, ChildSpec, StreamName, start_child
 from services.mcp_pool import aborts
 from services.mcp_pool import limits as fixed
@@ -42,13 +43,10 @@ from services.mcp_pool.jsonrpc import (
 )
 from services.mcp_pool.limits import Limits
 from services.mcp_pool.results import (
-    PROTOCOL_VERSION,
     check_call_result,
     check_initialize,
     check_tools_page,
 )
-
-CLIENT_INFO: Final[dict[str, JsonValue]] = {"name": "nylorun-runtime", "version": "0.6.0"}
 
 EXIT_NEWS_SECONDS: Final = 0.05
 """After the end of a server's output, how long its exit code may take to be known: for the error's text."""
@@ -101,12 +99,7 @@ class StdioConnection:
             self._child = await start_child(launch, self, self._stdin_was_closed)
         except ChildNotStarted as error:
             raise LaunchFailed(str(error)) from None
-        params: JsonValue = {
-            "protocolVersion": PROTOCOL_VERSION,
-            "capabilities": {},
-            "clientInfo": CLIENT_INFO,
-        }
-        answer = await self._request("initialize", params, plain=True)
+        answer = await self._request("initialize", initialize_params(), plain=True)
         check_initialize(answer.result)
         self._write(write_notification("notifications/initialized"))
 

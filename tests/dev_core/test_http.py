@@ -394,7 +394,7 @@ async def test_the_description_names_every_route(core: CoreClient) -> None:
     document = (await core.get("/openapi.json")).body
     described = {(method, path) for path, operations in document["paths"].items() for method in operations}
     assert document["openapi"] == "3.1.0"
-    from services.dev_core.hosts import HostCheck
+    from services.common.hosts import HostCheck
     from services.dev_core.http.server import HttpServer
 
     server = HttpServer(core.ready.core, HostCheck(()), None, {})

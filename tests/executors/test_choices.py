@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from gateway.executors import rendezvous
 from gateway.executors.run_servers import RunServers, servers_for
-from gateway.executors.servers_of import index_records, sandbox_spec, servers_of
+from gateway.executors.servers_of import index_records, sandbox_spec
 from gateway.executors.status import Meaning, failure_of
 from gateway.executors.targets import DnsName, FixedAddresses, TargetInvalid, read_target, resolve
+from protocol.mcp_servers import servers_of
 from tests.executors.support import run_of
 
 # Rendezvous.

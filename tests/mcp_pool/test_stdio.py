@@ -15,7 +15,6 @@ from whippletree.v1.common_pb2 import (
 
 from services.common.effect_run import AbortLatch, EffectAborted, EffectRaised
 from services.mcp_pool import limits as fixed
-from services.mcp_pool.stdio import CLIENT_INFO
 from tests.mcp_pool.support import (
     LIMITS,
     SESSION,
@@ -75,7 +74,7 @@ async def test_a_session_is_initialised_once_and_offers_nothing(harness, record)
         "capabilities": {},
         "clientInfo": {"name": "nylorun-runtime", "version": "0.6.0"},
     }
-    assert first["params"]["clientInfo"] == CLIENT_INFO
+    assert first["params"]["clientInfo"] == {"name": "nylorun-runtime", "version": "0.6.0"}
     assert call["params"] == {"name": "echo", "arguments": {}}
 
 

@@ -15,12 +15,12 @@ from websockets.datastructures import Headers, MultipleValuesError
 from websockets.http11 import Request, Response
 
 from protocol.closing import GOING_AWAY
+from services.common.hosts import HostCheck
 from services.common.logs import get_logger
 from services.dev_core.harness.channel import Serving
 from services.dev_core.harness.connection import Connection, HarnessSocket
 from services.dev_core.harness.requests import HarnessRequests, Work
 from services.dev_core.harness.scheduler import Scheduler
-from services.dev_core.hosts import HostCheck
 
 PATH: Final = "/nylorun/harness/v1"
 API_HEADER: Final = "nylorun-harness-api"

@@ -12,8 +12,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 from protocol import jsjson
 from protocol.jsjson import JsonDepthError, JsonError
+from services.common.hosts import HostCheck
 from services.common.logs import error_text, get_logger
-from services.dev_core.hosts import HostCheck
 from services.dev_core.problems import Problem
 from services.dev_core.store.database import StoreFailed
 

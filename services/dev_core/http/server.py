@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from services.common.hosts import HostCheck
 from services.dev_core.core import Core
-from services.dev_core.hosts import HostCheck
 from services.dev_core.http.app import KEYS_PATH, json_response, make_app
 from services.dev_core.http.files import FileRoutes
 from services.dev_core.http.openapi import document
