@@ -122,6 +122,17 @@ def test_a_conversation_past_its_threshold_is_summed_up_before_the_step() -> Non
     assert player.state["revision"] == 5
 
 
+@pytest.mark.parametrize("counted", [2.0**53, 1e21])
+def test_a_count_past_what_integers_hold_is_passed_on(counted: float) -> None:
+    usage = {"usage": {"totalTokens": counted}, "evidence": told(1000, 120)}
+    first = start(PLAIN, "x" * 900).model(text_answer("y" * 900, **usage))
+    player = following(first, PLAIN, "go on").start()
+    assert player.document()["context"]["compaction"]["tokensBefore"] == counted + 4
+    player.complete(FIRST, "Summary.").model("ok")
+    assert player.entries[0]["tokensBefore"] == counted + 4
+    assert player.result.status == "completed"
+
+
 def test_exactly_the_threshold_is_not_past_it() -> None:
     first = start(PLAIN).model(
         {"output": [text("y" * 400)], "usage": {"totalTokens": 876}, "evidence": told(1000, 120)}

@@ -72,7 +72,7 @@ class Compactor:
             "tokensBefore": about["tokensBefore"],
             "tokensAfter": kept_tokens + tokens_of_units(utf16_length(summary)),
         }
-        transcript.replace([Entry.from_value(compacted), *tail])
+        transcript.compact(compacted, tail)
         state.record()
         return True
 

@@ -13,6 +13,13 @@ from gateway.engine.agent.entry_text import entry_tokens
 from protocol.transcript import Entry
 
 
+def _made(value: dict[str, Any], plain: bool) -> tuple[Entry, EntryFacts]:
+    """An entry of the engine's own making. Not checked: what a model counts may pass what is stored."""
+    entry = Entry.from_value(value, plain)
+    entry.facts = facts = make_facts(value, plain)
+    return entry, facts
+
+
 class Transcript:
     """The entries of one agent's execution.
 
@@ -52,18 +59,17 @@ class Transcript:
 
     def append(self, value: dict[str, Any], *, plain: bool = False) -> None:
         """Appends an entry. `plain` as in `protocol.jsjson.dumps`."""
-        entry = Entry.from_value(value, plain)
-        facts = make_facts(value, plain)
-        entry.facts = facts
+        entry, facts = _made(value, plain)
         self._take(entry, facts)
         if self._window is not None and facts.usage is None:
             facts.tokens = entry_tokens(value)
         if self._turn_id is not None:
             self._show(facts, self._turn_id)
 
-    def replace(self, entries: Sequence[Entry]) -> None:
-        """Puts other entries in the place of all; the turn goes on. Prompts made before stay as they were."""
-        self._fill(entries)
+    def compact(self, summary: dict[str, Any], tail: Sequence[Entry]) -> None:
+        """Puts a compaction entry and a tail in the place of all; the turn goes on. Prompts made before stay
+        as they were."""
+        self._fill([_made(summary, plain=False)[0], *tail])
         if self._turn_id is not None:
             self.begin_turn(self._turn_id)
 
