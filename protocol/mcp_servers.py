@@ -35,9 +35,10 @@ def servers_of(manifest: Mapping[str, Any]) -> list[ServerDeclared]:
     Agents that are workflows have none here. Members of the wrong shape declare nothing.
     """
     return [
-        ServerDeclared(agent_id, str(capability.get("id")), name, declaration)
+        ServerDeclared(agent_id, capability_id, name, declaration)
         for agent_id, agent in agents_of(manifest)
         for capability in _objects(agent.get("capabilities"))
+        if isinstance(capability_id := capability.get("id"), str)
         for name, declaration in _servers(capability)
     ]
 
@@ -49,7 +50,9 @@ def agents_of(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping
         for tool in _objects(capability.get("tools")):
             child = tool.get("agent")
             if isinstance(child, Mapping) and "kind" not in child:
-                yield str(child.get("id")), child
+                agent_id = child.get("id")
+                if isinstance(agent_id, str):
+                    yield agent_id, child
 
 
 def _servers(capability: Mapping[str, JsonValue]) -> Iterator[tuple[str, Mapping[str, JsonValue]]]:

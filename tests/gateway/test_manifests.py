@@ -58,7 +58,14 @@ SERVERS = {"docs": {"type": "stdio", "command": "x"}}
         (manifest(), False),
         (manifest(capabilities=[{"id": "c", "mcpServers": SERVERS}]), True),
         (manifest(capabilities=[{"id": "c", "mcpServers": {}}]), False),
-        (manifest(capabilities=[{"tools": [{"agent": {"capabilities": [{"mcpServers": SERVERS}]}}]}]), True),
+        (
+            manifest(
+                capabilities=[
+                    {"tools": [{"agent": {"id": "a", "capabilities": [{"id": "d", "mcpServers": SERVERS}]}}]}
+                ]
+            ),
+            True,
+        ),
         (
             manifest(
                 capabilities=[
