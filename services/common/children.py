@@ -1,10 +1,10 @@
 """Child processes that cannot outlive their owner: started in a group of their own, stopped with all of it.
 
 A child runs in its own session, so that its process group holds what it forks, with exactly the environment
-it is given. It dies with this process (parent-death signal through `setpriv`, where util-linux has it) and
-is stopped in three steps: end of stdin, SIGTERM to the group, SIGKILL to the group, each followed by a
-bounded wait. A process that leaves the group (`setsid`) is out of reach; so is a grandchild once this
-process is killed with SIGKILL.
+it is given. It dies with this process (parent-death signal through `setpriv`, where util-linux has it), its
+group too when it was started with a keeper (group_keeper.py), and is stopped in three steps: end of stdin,
+SIGTERM to the group, SIGKILL to the group, each followed by a bounded wait. A process that leaves the group
+(`setsid`) is out of reach.
 
 The exit is seen through a pidfd, which needs no thread and no child watcher, on asyncio's own loop and on
 uvloop alike. Where the system has none, one thread waits for each child.
@@ -73,15 +73,30 @@ class ChildListener(Protocol):
         """The child itself ended; minus the signal when one ended it. Output may still come."""
 
 
+class Keeper(Protocol):
+    """Hears which groups there are (group_keeper.GroupKeeper)."""
+
+    def add(self, group: int) -> None:
+        """A group was started."""
+        ...
+
+    def remove(self, group: int) -> None:
+        """A group has ended, or got SIGKILL."""
+        ...
+
+
 async def start_child(
-    spec: ChildSpec, listener: ChildListener, on_stdin_closed: Callable[[], None] | None = None
+    spec: ChildSpec,
+    listener: ChildListener,
+    on_stdin_closed: Callable[[], None] | None = None,
+    keeper: Keeper | None = None,
 ) -> Child:
     """Starts a program and connects its pipes to `listener`.
 
     `on_stdin_closed` is called once when stdin is closed, by the child or by us. Raises ChildNotStarted.
     When cancelled, what was started is killed.
     """
-    child = Child(spawn(spec), listener, on_stdin_closed)
+    child = Child(spawn(spec), listener, on_stdin_closed, keeper)
     try:
         await child._connect()
     except BaseException:
@@ -98,14 +113,18 @@ class Child:
         process: subprocess.Popen[bytes],
         listener: ChildListener,
         on_stdin_closed: Callable[[], None] | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self.pid = process.pid
         """The process id, which is also the id of its group and session."""
+        self._keeper = keeper
+        if keeper is not None:
+            keeper.add(process.pid)
         self._process = process
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self._exited: asyncio.Future[int] = self._loop.create_future()
-        self._group = ProcessGroup(process.pid)
+        self._group = ProcessGroup(process.pid, keeper.remove if keeper is not None else None)
         self._pidfd: int | None = None
         self._input: asyncio.WriteTransport | None = None
         self._input_end = _Input(on_stdin_closed)
@@ -226,7 +245,11 @@ class Child:
 
     def signal_group(self, number: int) -> bool:
         """Sends a signal to every process of the group; False when there is none, or none that we may signal."""
-        return self._group.signal(number)
+        signalled = self._group.signal(number)
+        if number == signal.SIGKILL and self._keeper is not None:
+            # Nobody can do more to it, and its number will be somebody else's one day.
+            self._keeper.remove(self.pid)
+        return signalled
 
     def group_alive(self) -> bool:
         """The child or something that it started in its group still runs."""

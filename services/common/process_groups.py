@@ -10,18 +10,23 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 
 LOOK_AGAIN_SECONDS = 0.05
 """One reading of /proc serves all groups for this long: it costs some 20 microseconds a process."""
 
 
 class ProcessGroup:
-    """The group of a child that was started in a session of its own; its number is the child's."""
+    """The group of a child that was started in a session of its own; its number is the child's.
 
-    def __init__(self, number: int) -> None:
+    `on_gone` is called once, when nobody was left in it.
+    """
+
+    def __init__(self, number: int, on_gone: Callable[[int], None] | None = None) -> None:
         self.number = number
         self._leader_gone_at: float | None = None
         self._gone = False
+        self._on_gone = on_gone
 
     def leader_gone(self) -> None:
         """The child has ended and was reaped. Its number stays taken while the group has a member."""
@@ -37,7 +42,8 @@ class ProcessGroup:
         try:
             os.killpg(self.number, number)
         except ProcessLookupError:
-            self._gone = self._leader_gone_at is not None
+            if self._leader_gone_at is not None:
+                self._is_gone()
             return False
         except PermissionError:
             # Linux: members exist, but all of them run as somebody else by now.
@@ -57,13 +63,20 @@ class ProcessGroup:
         try:
             os.killpg(self.number, 0)
         except ProcessLookupError:
-            self._gone = True
+            self._is_gone()
         except PermissionError:
             return True
         else:
             # Who has ended starts nothing any more: a group of them stays as it is.
-            self._gone = not _groups.running(self.number, self._leader_gone_at)
+            if not _groups.running(self.number, self._leader_gone_at):
+                self._is_gone()
         return not self._gone
+
+    def _is_gone(self) -> None:
+        self._gone = True
+        on_gone, self._on_gone = self._on_gone, None
+        if on_gone is not None:
+            on_gone(self.number)
 
 
 class _RunningGroups:

@@ -108,6 +108,14 @@ class Connector(Protocol):
         ...
 
 
+class OwnedConnector(Connector, Protocol):
+    """A connector that keeps something for all of its connections."""
+
+    async def close(self) -> None:
+        """Ends it, after the connections."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """All tools of a server in its own order, `plain` as in Parsed, size in bytes."""

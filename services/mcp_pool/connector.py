@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from services.common.group_keeper import GroupKeeper
 from services.mcp_pool.connection import Connecting, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.failures import McpFailure
@@ -36,6 +37,12 @@ class ServerConnector:
         self._base = dict(base)
         self._limits = limits
         self._gate = gate
+        self.keeper = GroupKeeper()
+        """Ends the groups of stdio servers should this process be killed."""
+
+    async def close(self) -> None:
+        """Ends what its connections share, after them."""
+        await self.keeper.close()
 
     def connect(
         self, key: PoolKey, server: DeclaredServer, on_end: Callable[[Connection], None]
@@ -45,7 +52,7 @@ class ServerConnector:
             if self._gate is None:
                 raise McpFailure(NO_GATE)
             return self._gate.connect(key, server, on_end)
-        connection = StdioConnection(self._limits, on_end)
+        connection = StdioConnection(self._limits, on_end, self.keeper)
 
         async def opening() -> None:
             await connection.open(plan_launch(server, self._root, self._base))

@@ -13,7 +13,7 @@ from protocol.utf16 import utf16_truncate
 from services.common.effect_run import EffectAborted, EffectRaised
 from services.common.logs import get_logger
 from services.mcp_pool.aborts import stopping
-from services.mcp_pool.connection import Abort, Connector, ToolAnswer, ToolRequest
+from services.mcp_pool.connection import Abort, OwnedConnector, ToolAnswer, ToolRequest
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.diagnostics import Diagnostic
 from services.mcp_pool.discovery import Discovered, Discovery
@@ -149,12 +149,13 @@ def _as_effect(work: ToolCallWork) -> Iterator[None]:
 class McpExecutor:
     """Discovers, reconnects and calls. Used on one loop; `close` is called at the end.
 
-    `gate` is where remote calls are cancelled, with the tokens of `grants`; the executor closes it.
+    `gate` is where remote calls are cancelled, with the tokens of `grants`; the executor closes it and the
+    connector.
     """
 
     def __init__(
         self,
-        connector: Connector,
+        connector: OwnedConnector,
         limits: Limits | None = None,
         *,
         grants: Grants | None = None,
@@ -164,6 +165,7 @@ class McpExecutor:
         self.pool = ConnectionPool(connector, self.limits)
         self.grants = Grants() if grants is None else grants
         self._turns = CallTurns(self.limits.calls)
+        self._connector = connector
         self._gate = gate
         self._discovery = Discovery(self.pool, self.limits)
 
@@ -229,6 +231,7 @@ class McpExecutor:
         try:
             await self.pool.close()
         finally:
+            await self._connector.close()
             if self._gate is not None:
                 await self._gate.close()
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from protocol.jsjson import JsonValue
 from protocol.mcp_client import initialize_params
-from services.common.children import Child, ChildNotStarted, ChildSpec, StreamName, start_child
+from services.common.children import Child, ChildNotStarted, ChildSpec, Keeper, StreamName, start_child
 from services.mcp_pool import aborts
 from services.mcp_pool import limits as fixed
 from services.mcp_pool.connection import Abort, ToolAnswer, ToolRequest, ToolsPage
@@ -64,8 +64,11 @@ class _Waiter:
 class StdioConnection:
     """See Connection. `on_end` is called once, when no new request can be sent any more."""
 
-    def __init__(self, limits: Limits, on_end: Callable[[StdioConnection], None]) -> None:
+    def __init__(
+        self, limits: Limits, on_end: Callable[[StdioConnection], None], keeper: Keeper | None = None
+    ) -> None:
         self._limits = limits
+        self._keeper = keeper
         self._on_end: Callable[[StdioConnection], None] | None = on_end
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
@@ -96,7 +99,7 @@ class StdioConnection:
     async def open(self, launch: ChildSpec) -> None:
         """Starts the server and initialises the session. Raises McpFailure; close is called all the same."""
         try:
-            self._child = await start_child(launch, self, self._stdin_was_closed)
+            self._child = await start_child(launch, self, self._stdin_was_closed, self._keeper)
         except ChildNotStarted as error:
             raise LaunchFailed(str(error)) from None
         answer = await self._request("initialize", initialize_params(), plain=True)

@@ -158,6 +158,11 @@ MCP = {
     ),
     "an answer of the gates service": ("services.mcp_pool.limits:GATE_ANSWER_BYTES", MIB),
     "a connection without a call": ("services.mcp_pool.limits:Limits.idle", MINUTES),
+    "open files of the process": (
+        "services.mcp_pool.descriptors:PER_CONNECTION",
+        unit("for each connection"),
+    ),
+    "end of the group keeper": ("services.common.group_keeper:CLOSE_SECONDS", SECONDS),
     "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
 }
 

@@ -36,7 +36,8 @@ async def test_three_hundred_sessions_leave_no_process_thread_or_descriptor(tmp_
             )
         assert not any(found)
         started = children() - before
-        assert len(started) == SESSIONS
+        # One more: the keeper of their groups.
+        assert len(started) == SESSIONS + 1
         assert threading.active_count() == threads
         assert (me.num_fds() - descriptors) / SESSIONS <= 4
         begun = time.monotonic()
