@@ -23,6 +23,7 @@ NAMES = (
     "replay",
     "engine_segment",
     "engine_growth",
+    "mcp_many",
 )
 
 

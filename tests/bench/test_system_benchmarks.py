@@ -41,3 +41,14 @@ def test_held_runs_compares_a_gateway_that_holds_with_an_idle_one() -> None:
     assert result["figures"]["sessions"] == 20
     assert result["figures"]["held_mib"] > 0
     assert result["baseline"]["idle_mib"] > 0
+
+
+@pytest.mark.faults
+def test_many_mcp_servers_cost_little_and_leave_nothing_however_the_pool_ends() -> None:
+    figures = run_bench("mcp_many", "--servers", "60")["figures"]
+    assert figures["most_opening"] <= 8
+    assert figures["kib_each"] <= 128
+    assert figures["descriptors_each"] <= 4
+    assert figures["left"] == 0
+    assert figures["seconds_after_term"] < 5 * 8
+    assert figures["seconds_after_kill"] < 5 * 3
