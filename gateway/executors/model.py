@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,14 +39,17 @@ _GRANT: Final = UnaryMethod(
 )
 _DIRECT: Final = "direct"
 _GATE: Final = "gate"
+ELSEWHERE_TEXT: Final = (
+    "The call runs at another model-executor that can't be reached; the provider may have billed it."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """Where a session's newest model call is in flight."""
+    """Where a session's model calls are in flight: how many at each replica."""
 
     tenant_id: str
-    replica: Replica
+    calls: Counter[Replica]
 
 
 class GrpcModelExecutor:
@@ -96,10 +101,39 @@ class GrpcModelExecutor:
         run: RunContext,
         signal: AbortSignal,
     ) -> Parsed:
-        metadata = run_metadata(replica, run)
-        session = self._enter(replica, run)
+        reply = await self._call(replica, request, run, signal)
+        if reply.WhichOneof("result") == "elsewhere":
+            # Another replica has it in flight: it is joined there. Nothing was started here.
+            there = self._replicas.called(reply.elsewhere.instance, reply.elsewhere.address)
+            if there is None or there is replica:
+                raise CallFailed(Meaning.NOT_STARTED, ELSEWHERE_TEXT)
+            get_logger().info(
+                "model_call_joined_elsewhere", effectId=request.effect.effect_id, address=there.address
+            )
+            reply = await self._call(there, request, run, signal)
+        match reply.WhichOneof("result"):
+            case "elsewhere":
+                raise CallFailed(Meaning.NOT_STARTED, ELSEWHERE_TEXT)
+            case "aborted":
+                # Somebody else cancelled it: there is no outcome to give.
+                signal.raise_if_set()
+                raise ExecutionFailed("The model call was cancelled.")
         try:
-            reply = await call_unary(
+            return parse(reply.outcome.text)
+        except JsonError:
+            get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
+            text = "The model-executor's answer is not JSON."
+            found = classify_text(text)
+            return _failure(found.code, text, retryable=found.retryable)
+
+    async def _call(
+        self, replica: Replica, request: WrittenCall, run: RunContext, signal: AbortSignal
+    ) -> model_executor_pb2.ModelCallReply:
+        """One request to one replica. Raises CallFailed, or RunAborted after a cancel was told there."""
+        metadata = run_metadata(replica, run)
+        self._enter(replica, run)
+        try:
+            reply: model_executor_pb2.ModelCallReply = await call_unary(
                 _CALL,
                 replica,
                 request,
@@ -110,6 +144,7 @@ class GrpcModelExecutor:
                 service=SERVICE,
                 within_s=replica.quick_s(),
             )
+            return reply
         except RunAborted as aborted:
             if aborted.abort.kind is AbortKind.CANCEL and not run.fixture_model:
                 await cancel_effect(
@@ -122,18 +157,7 @@ class GrpcModelExecutor:
                 )
             raise
         finally:
-            self._leave(run, session)
-        if reply.WhichOneof("result") == "aborted":
-            # Somebody else cancelled it: there is no outcome to give.
-            signal.raise_if_set()
-            raise ExecutionFailed("The model call was cancelled.")
-        try:
-            return parse(reply.outcome.text)
-        except JsonError:
-            get_logger().error("model_answer_unreadable", effectId=request.effect.effect_id)
-            text = "The model-executor's answer is not JSON."
-            found = classify_text(text)
-            return _failure(found.code, text, retryable=found.retryable)
+            self._leave(replica, run)
 
     async def _cancel_lost(
         self,
@@ -174,23 +198,32 @@ class GrpcModelExecutor:
             )
 
     async def put_grant(self, session_id: str, token: str) -> None:
-        """Hands a renewed run token to the replica that has a gate call of the session. Never fails."""
+        """Hands a renewed run token to the replicas that have gate calls of the session. Never fails."""
         session = self._sessions.get(session_id)
         if session is None or self._is_direct():
             return
-        replica = session.replica
         request = model_executor_pb2.ModelGrantRequest(tenant_id=session.tenant_id, session_id=session_id)
-        with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
-            await _GRANT.on(replica)(
-                request, metadata=plain_metadata(replica, session_id, token), timeout=self._timings.grant
-            )
 
-    def _enter(self, replica: Replica, run: RunContext) -> _Session:
-        session = self._sessions[run.session_id] = _Session(run.tenant_id, replica)
-        return session
+        async def put(replica: Replica) -> None:
+            with contextlib.suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+                await _GRANT.on(replica)(
+                    request, metadata=plain_metadata(replica, session_id, token), timeout=self._timings.grant
+                )
 
-    def _leave(self, run: RunContext, session: _Session) -> None:
-        if self._sessions.get(run.session_id) is session:
+        await asyncio.gather(*(put(replica) for replica in list(session.calls)))
+
+    def _enter(self, replica: Replica, run: RunContext) -> None:
+        session = self._sessions.get(run.session_id)
+        if session is None:
+            session = self._sessions[run.session_id] = _Session(run.tenant_id, Counter())
+        session.calls[replica] += 1
+
+    def _leave(self, replica: Replica, run: RunContext) -> None:
+        session = self._sessions[run.session_id]
+        session.calls[replica] -= 1
+        if not session.calls[replica]:
+            del session.calls[replica]
+        if not session.calls:
             del self._sessions[run.session_id]
 
     def _request(self, effect: EffectRequest, run: RunContext, rejoin: bool) -> WrittenCall:

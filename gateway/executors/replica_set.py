@@ -122,6 +122,19 @@ class ReplicaSet:
         candidates = [replica for replica in self.serving() if replica not in without] or self.serving()
         return max(candidates, key=lambda replica: rendezvous.rank(replica.name, key), default=None)
 
+    def called(self, instance: str, address: str) -> Replica | None:
+        """The replica that says it is this instance, else the one at this address; None while there is neither.
+
+        Only replicas of the configured targets: nobody else gets a call because a service named it.
+        """
+        by_instance = [
+            replica
+            for replica in self.replicas
+            if replica.description is not None and replica.description.instance == instance
+        ]
+        by_address = [replica for replica in self.replicas if address and replica.address == address]
+        return next(iter(by_instance or by_address), None)
+
     @property
     def shard_names(self) -> list[str]:
         """The configured shards, in order."""

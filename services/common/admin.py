@@ -11,7 +11,7 @@ from typing import Any, Final
 from whippletree.v1 import admin_pb2, admin_pb2_grpc
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
-from services.common.served import HasFacts, HasWork, ServedService
+from services.common.served import HasFacts, HasInstance, HasWork, ServedService
 from services.common.version import API_MAJOR, version
 
 DRAIN_PERIOD_S: Final = 1.0
@@ -49,7 +49,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def __init__(self, service: ServedService, drainer: Drainer) -> None:
         self._service = service
         self._drainer = drainer
-        self.instance = secrets.token_hex(8)
+        self.instance = service.instance if isinstance(service, HasInstance) else secrets.token_hex(8)
         self._since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
     async def Describe(self, request: admin_pb2.DescribeRequest, context: Any) -> admin_pb2.DescribeReply:

@@ -74,6 +74,16 @@ class HasWork(Protocol):
 
 
 @runtime_checkable
+class HasInstance(Protocol):
+    """A service that names its instance itself, because records outside of the process carry it."""
+
+    @property
+    def instance(self) -> str:
+        """What Admin.Describe says."""
+        ...
+
+
+@runtime_checkable
 class HasReadiness(Protocol):
     """A service that isn't always able to take work (a root that can't be written)."""
 

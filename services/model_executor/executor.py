@@ -21,8 +21,10 @@ from services.model_executor.routes import (
     FixtureRoute,
     ModelCall,
     Pending,
+    PlacedRoute,
     RemoteRoute,
     Route,
+    Settled,
     StoppingRoute,
     fingerprint,
 )
@@ -48,7 +50,7 @@ class Run:
     __slots__ = ("_result", "key", "task", "waiting", "with_callers")
 
     def __init__(self) -> None:
-        self._result: asyncio.Future[str] | None = None
+        self._result: asyncio.Future[Settled] | None = None
         self.task: asyncio.Task[None] | None = None
         self.key: WorkKey | None = None
         self.waiting = 0
@@ -56,7 +58,7 @@ class Run:
         """It is stopped when nobody waits for it any more: it lives on elsewhere."""
 
     @property
-    def result(self) -> asyncio.Future[str]:
+    def result(self) -> asyncio.Future[Settled]:
         """Its outcome; made when somebody must wait for it."""
         if self._result is None:
             self._result = asyncio.get_running_loop().create_future()
@@ -64,7 +66,7 @@ class Run:
         return self._result
 
 
-def _look_at(future: asyncio.Future[str]) -> None:
+def _look_at(future: asyncio.Future[Settled]) -> None:
     """An abort that nobody waits for any more is no news."""
     if not future.cancelled():
         future.exception()
@@ -104,7 +106,7 @@ class ModelExecutor:
         the call: `cancel` does.
         """
         entered = self.enter(call)
-        return entered if isinstance(entered, str) else await self.outcome(entered)
+        return entered if isinstance(entered, str) else (await self.settled(entered)).outcome
 
     def enter(self, call: ModelCall) -> str | Run:
         """Starts or joins a call: the outcome when it is there, else the run to wait for. Raises Draining."""
@@ -126,7 +128,7 @@ class ModelExecutor:
             case Stale():
                 return invalid_request(STALE_TEXT)
 
-    async def outcome(self, run: Run) -> str:
+    async def settled(self, run: Run) -> Settled:
         """Waits for a run. Raises CallAborted.
 
         The last who stops waiting for a call that also lives elsewhere ends it here: its connection is
@@ -162,6 +164,11 @@ class ModelExecutor:
         if run.task is not None:
             run.task.cancel()
         return "stopping"
+
+    def listens(self, address: str) -> None:
+        """Where this process is reached, for others that are asked for its calls."""
+        if isinstance(self.route, PlacedRoute):
+            self.route.listens(address)
 
     def stop_taking(self) -> None:
         """Refuses new calls from now on; joins and kept outcomes are still served."""
@@ -219,7 +226,7 @@ class ModelExecutor:
         await self._sleep(delay_s)
         self._table.finish(key, outcome, sys.getsizeof(outcome))
         if not run.result.done():
-            run.result.set_result(outcome)
+            run.result.set_result(Settled(outcome))
 
     async def _work(self, key: WorkKey, run: Run, pending: Pending) -> None:
         try:
@@ -236,7 +243,7 @@ class ModelExecutor:
         elif self._table.running(key) is run:
             self._table.forget(key)
         if not run.result.done():
-            run.result.set_result(settled.outcome)
+            run.result.set_result(settled)
 
     def _joined(self, call: ModelCall, state: str) -> None:
         self.work.count("model.joined")

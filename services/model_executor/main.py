@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 from services.common.logs import configure_logging
 from services.common.process import run_process
@@ -22,9 +24,11 @@ from services.model_executor.routes import Route, ScriptedRoute, UnusableRoute
 from services.model_executor.service import ModelExecutorService
 from services.model_executor.settings import SECRETS, Settings, SettingsError, read_settings
 
+_EVERY_ADDRESS: Final = ("0.0.0.0", "[::]", "::", "*", "")
 
-def make_route(settings: Settings) -> Route:
-    """The route that the settings name."""
+
+def make_route(settings: Settings, instance: str) -> Route:
+    """The route that the settings name; `instance` names this process in a store."""
     if settings.script is not None:
         return ScriptedRoute(settings.script)
     if settings.gate is not None:
@@ -32,7 +36,8 @@ def make_route(settings: Settings) -> Route:
         client = GateClient(gate.url, silence_s=gate.silence_ms / 1000)
         return GateRoute(client, rejoins=gate.rejoins, renews=gate.renews)
     if settings.direct is not None:
-        return DirectRoute(settings.direct, CallStore(Path(settings.state_file)))
+        store = CallStore(Path(settings.state_file), caps=settings.direct.caps, instance=instance)
+        return DirectRoute(settings.direct, store)
     return UnusableRoute(settings.route)
 
 
@@ -43,8 +48,21 @@ async def run(
     telemetry: Telemetry | None = None,
 ) -> None:
     """Serves until `stop` is set. Raises StartFailed when it can't listen."""
-    service = ModelExecutorService(ModelExecutor(make_route(settings)))
-    await serve(service, settings.server, stop, on_ready, telemetry)
+    instance = secrets.token_hex(8)
+    executor = ModelExecutor(make_route(settings, instance))
+
+    def ready(address: str) -> None:
+        executor.listens(reachable(address))
+        if on_ready is not None:
+            on_ready(address)
+
+    await serve(ModelExecutorService(executor, instance), settings.server, stop, ready, telemetry)
+
+
+def reachable(address: str) -> str:
+    """An address that was listened on as others on this host may use it; empty for "every address"."""
+    host = address.rpartition(":")[0]
+    return "" if host in _EVERY_ADDRESS else address
 
 
 def main(environ: Mapping[str, str]) -> int:

@@ -66,11 +66,23 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Another process that has a call in flight: its instance, and its address where it is known."""
+
+    instance: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
-    """An outcome's JSON text. With `keep` a re-sent call gets it; without, it is made anew."""
+    """An outcome's JSON text. With `keep` a re-sent call gets it; without, it is made anew.
+
+    `elsewhere`: the call runs there and its caller should go there; the outcome is for one who can't.
+    """
 
     outcome: str
     keep: bool = True
+    elsewhere: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +135,15 @@ class StoppingRoute(Protocol):
 
     def closing(self) -> None:
         """The process ends: calls that are cancelled from now on were given up."""
+        ...
+
+
+@runtime_checkable
+class PlacedRoute(Protocol):
+    """A route whose calls other processes may be sent to."""
+
+    def listens(self, address: str) -> None:
+        """Where this process is reached; empty when that isn't known."""
         ...
 
 

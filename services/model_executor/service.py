@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
 from services.common.version import version
 from services.common.work import WorkBook
 from services.model_executor.executor import CallAborted, Draining, ModelExecutor
-from services.model_executor.routes import ModelCall
+from services.model_executor.routes import ModelCall, Settled
 
 _STATES: Final = {
     "not here": common_pb2.CancelReply.STATE_NOT_HERE,
@@ -33,8 +34,14 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
     full_name = "whippletree.v1.ModelExecutor"
     service = "model-executor"
 
-    def __init__(self, executor: ModelExecutor) -> None:
+    def __init__(self, executor: ModelExecutor, instance: str | None = None) -> None:
         self._executor = executor
+        self._instance = instance or secrets.token_hex(8)
+
+    @property
+    def instance(self) -> str:
+        """What the store of started calls names this process by."""
+        return self._instance
 
     @property
     def work(self) -> WorkBook:
@@ -87,10 +94,15 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
             raise unavailable("This model-executor is draining.") from None
         await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, str(executor.limit_ms(call)))))
         try:
-            outcome = entered if isinstance(entered, str) else await executor.outcome(entered)
+            settled = Settled(entered) if isinstance(entered, str) else await executor.settled(entered)
         except CallAborted as aborted:
             return model_executor_pb2.ModelCallReply(aborted=common_pb2.Aborted(kind=aborted.kind))  # type: ignore[arg-type]
-        return model_executor_pb2.ModelCallReply(outcome=common_pb2.Json(text=outcome))
+        if settled.elsewhere is not None:
+            there = settled.elsewhere
+            return model_executor_pb2.ModelCallReply(
+                elsewhere=model_executor_pb2.Elsewhere(instance=there.instance, address=there.address)
+            )
+        return model_executor_pb2.ModelCallReply(outcome=common_pb2.Json(text=settled.outcome))
 
     async def Cancel(self, request: common_pb2.CancelRequest, context: Any) -> common_pb2.CancelReply:
         """Stops a call."""

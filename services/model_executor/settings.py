@@ -9,7 +9,8 @@ from typing import Final
 from services.common.gate_http import SILENCE_MS
 from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
-from services.model_executor.direct.config import ConfigInvalid, DirectConfig, load_config
+from services.model_executor.direct.config import DirectConfig
+from services.model_executor.direct.config_file import ConfigInvalid, load_config
 from services.model_executor.routes import ROUTE_SETTING, SCRIPT_SETTING
 from services.model_executor.script import Script, ScriptInvalid, load_script
 

@@ -8,7 +8,7 @@ from cli.model_choice import ModelChoiceError, choose_model
 from cli.ports import Ports
 from cli.stack import MODEL, StackPlan, process_specs
 from cli.state import open_state
-from services.model_executor.direct.config import load_config
+from services.model_executor.direct.config_file import load_config
 
 KEY = "sk-very-secret-key-0123456789"
 

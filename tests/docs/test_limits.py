@@ -119,7 +119,33 @@ SERVICES = {
     ),
     "a call to the gate, in all": ("services.model_executor.gate.route:LIMIT_MS", MS_AS_SECONDS),
     "cancelling a call at the gate": ("services.common.gate_http:QUICK_S", SECONDS),
-    "the file of model providers": ("services.model_executor.direct.config:MAX_FILE_BYTES", MIB),
+    "the file of model providers": ("services.model_executor.direct.config_file:MAX_FILE_BYTES", MIB),
+    "a file of a prompt, route `direct`": ("services.model_executor.direct.media:MAX_FILE_BYTES", MIB),
+    "all files of a call, route `direct`": ("services.model_executor.direct.media:MAX_FILES_BYTES", MIB),
+    "outcomes of direct calls in the store": (
+        "services.model_executor.direct.store:KEEP_MS",
+        MS_AS_MINUTES,
+    ),
+    "outcomes of direct calls in the store, in number": (
+        "services.model_executor.direct.store:MAX_KEPT",
+        PLAIN,
+    ),
+    "outcomes of direct calls in the store, in characters": (
+        "services.model_executor.direct.store:MAX_KEPT_BYTES",
+        PLAIN,
+    ),
+    "calls of killed processes in the store": (
+        "services.model_executor.direct.store:FORGET_MS",
+        unit("days", 86_400_000),
+    ),
+    "what a turn, session or day has spent": (
+        "services.model_executor.direct.caps:KEEP_SPENT_MS",
+        unit("days", 86_400_000),
+    ),
+    "a transaction of the store behind those of other processes": (
+        "services.model_executor.direct.store:BUSY_S",
+        SECONDS,
+    ),
     "a provider's error message": ("services.model_executor.direct.failures:MAX_MESSAGE", CHARACTERS),
     "the script file": ("services.model_executor.script:MAX_FILE_BYTES", MIB),
     "delay of a scripted answer": ("services.model_executor.script:MAX_DELAY_MS", MS),

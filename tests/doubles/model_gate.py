@@ -1,8 +1,9 @@
 """A strict Model Gate: schema, tokens, calls by key, conflicts, cancel (model-executor 5), over a socket.
 
-`provider` stands for the provider behind the gate; `provider_calls` counts what it would bill. `acts` are
-done to the next call requests, one each: "reset early" (before the body is read), "reset", "truncate",
-"silent", "drip" or an answer (status, body, headers).
+`provider` stands for the provider behind the gate; `provider_calls` counts what it would bill. Who a run token
+stands for is said by `tokens`, or by `authority` (a core, see core_tokens.py). `acts` are done to the next call
+requests, one each: "reset early" (before the body is read), "reset", "truncate", "silent", "drip", an event (the
+request is looked at when it is set) or an answer (status, body, headers).
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ async def _hello(body: Any) -> Any:
 @dataclass
 class ModelGateDouble(HttpDouble):
     tokens: dict[str, Grant] = field(default_factory=lambda: {"token-1": Grant()})
+    authority: Callable[[str], Awaitable[Grant | None]] | None = None
     provider: Callable[[Any], Awaitable[Any]] = _hello
     provider_calls: int = 0
     acts: deque[Any] = field(default_factory=deque)
     cancels: list[str] = field(default_factory=list)
+    refusals: list[str] = field(default_factory=list)
     closed_by_client: asyncio.Event = field(default_factory=asyncio.Event)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -101,10 +104,12 @@ class ModelGateDouble(HttpDouble):
             return await self._cancel(request, wire, unquote(found[1]))
         return await _error(wire, 404, "not_found", "no such route")
 
-    def _grant(self, request: Request) -> Grant | None:
+    async def _grant(self, request: Request) -> Grant | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        grant = self.tokens.get(token)
-        return grant if scheme == "Bearer" and grant is not None and grant.valid else None
+        if scheme != "Bearer":
+            return None
+        grant = self.tokens.get(token) if self.authority is None else await self.authority(token)
+        return grant if grant is not None and grant.valid else None
 
     async def _call(self, request: Request, wire: Wire, act: Any) -> None:
         if isinstance(act, tuple):
@@ -116,10 +121,14 @@ class ModelGateDouble(HttpDouble):
             await wire.gone.wait()
             self.closed_by_client.set()
             return None
-        refused = self._refusal(request)
+        if isinstance(act, asyncio.Event):
+            await act.wait()
+        grant = await self._grant(request)
+        refused = self._refusal(request, grant)
         if refused is not None:
+            self.refusals.append(refused[1])
             return await _error(wire, *refused)
-        grant, body = self._grant(request), loads(request.body.decode())
+        body = loads(request.body.decode())
         assert grant is not None
         assert isinstance(body, dict)
         outcome = await self._keyed(request, wire, grant, body)
@@ -137,9 +146,8 @@ class ModelGateDouble(HttpDouble):
             return await wire.send(text)
         return await wire.answer(200, text)
 
-    def _refusal(self, request: Request) -> tuple[int, str, str] | None:
+    def _refusal(self, request: Request, grant: Grant | None) -> tuple[int, str, str] | None:
         """Checks in the gate's order."""
-        grant = self._grant(request)
         if grant is None:
             return 401, "gate_unauthorized", "the run token is not valid"
         if not grant.live:
@@ -165,9 +173,11 @@ class ModelGateDouble(HttpDouble):
             call = None
         if call is not None:
             if call.session != grant.session or call.digest != digest:
+                self.refusals.append("gate_conflict")
                 await _error(wire, 409, "gate_conflict", "the key is another call's")
                 return None
             if grant.epoch < call.epoch:
+                self.refusals.append("run_stale")
                 await _error(wire, 409, "run_stale", "an older epoch")
                 return None
             call.epoch = grant.epoch
@@ -198,7 +208,7 @@ class ModelGateDouble(HttpDouble):
 
     async def _cancel(self, request: Request, wire: Wire, effect_id: str) -> None:
         self.cancels.append(effect_id)
-        grant = self._grant(request)
+        grant = await self._grant(request)
         if grant is None:
             return await _error(wire, 401, "gate_unauthorized", "the run token is not valid")
         if request.headers.get("content-length") != "0" or request.body:

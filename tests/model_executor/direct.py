@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from services.model_executor.direct.config import read_config
+from services.model_executor.direct.config_file import read_config
 from services.model_executor.direct.route import DirectRoute
 from services.model_executor.direct.store import CallStore
 from services.model_executor.executor import ModelExecutor
@@ -21,7 +21,9 @@ KEY = "sk-very-secret-key-0123456789"
 HI = document(user("hi"))
 
 
-def config_text(origin: str, api: str, *, more: str = "", model: str = "", retry: str = "") -> str:
+def config_text(
+    origin: str, api: str, *, more: str = "", model: str = "", retry: str = "", after: str = ""
+) -> str:
     return f"""
 default = "p/m"
 [providers.p]
@@ -34,6 +36,7 @@ api_key_env = "KEY"
 [retry]
 base_delay_ms = 1
 {retry}
+{after}
 """
 
 
@@ -60,6 +63,8 @@ async def direct(
 ) -> AsyncIterator[Direct]:
     async with serving(ProviderDouble(replies=list(replies))) as double:
         config = read_config(config_text(double.origin, api, **parts), {"KEY": key})
+        if store is not None:
+            store._caps = config.caps
         waits: list[float] = []
 
         async def sleep(seconds: float) -> None:

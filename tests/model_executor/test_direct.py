@@ -105,7 +105,7 @@ async def test_a_provider_without_a_key_setting_gets_no_credential_and_one_with_
 
 @pytest.mark.parametrize("api", ["openai-completions", "anthropic-messages"])
 async def test_a_local_server_needs_no_key(api, monkeypatch):
-    from services.model_executor.direct.config import read_config
+    from services.model_executor.direct.config_file import read_config
     from services.model_executor.direct.route import DirectRoute
     from services.model_executor.executor import ModelExecutor
     from tests.doubles.http import serving
@@ -519,16 +519,6 @@ async def test_long_ids_and_odd_names_are_fitted_and_mapped_back(made):
         if made is openai:
             it.double.replies.append(stream([delta("tool_calls", tool_calls=[tool])]))
             assert (await it.ask(call, effect_id="e2"))["output"][0]["name"] == odd_name
-
-
-@BOTH
-async def test_a_file_in_the_prompt_is_an_invalid_request_that_says_so(made):
-    media = {"type": "media", "mediaType": "image/png", "reference": {"artifactId": "a", "version": 1}}
-    async with made(plain(made)) as it:
-        outcome = await it.ask(document({"kind": "message", "role": "user", "content": [media]}))
-        assert of(outcome) == ("invalid_request", False)
-        assert "not built yet" in outcome["message"]
-        assert it.double.requests == []
 
 
 @BOTH

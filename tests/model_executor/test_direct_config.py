@@ -2,7 +2,8 @@
 
 import pytest
 
-from services.model_executor.direct.config import ConfigInvalid, ModelInfo, Price, load_config, read_config
+from services.model_executor.direct.config import ModelInfo, Price
+from services.model_executor.direct.config_file import ConfigInvalid, load_config, read_config
 from services.model_executor.settings import SettingsError, read_settings
 from tests.common.support import TOKEN
 
@@ -84,8 +85,24 @@ BASE = 'default="p/m"\n[providers.p]\napi="openai-completions"\n'
         (BASE + '[providers.p.models.m]\ninput=["sound"]', "input"),
         (BASE + "[providers.p.models.m]\nprice={input=-1}", "price.input"),
         (BASE + "[retry]\nattempts=0", "retry.attempts"),
-        (BASE + "[caps]\nday_usd=1", "[caps] is not built yet"),
-        (BASE + '[media]\nurl="x"', "[media] is not built yet"),
+        (BASE + "[caps]\nyear_usd=1", "caps.year_usd is not known"),
+        (BASE + "[caps]\nday_tokens=-1", "caps.day_tokens must be a number from 0"),
+        (BASE + "[caps]\nday_usd=1", 'providers.p.models."m"]'),
+        (BASE + "[caps]\nday_usd=1\n[providers.p.models.m]", 'providers.p.models."m"]'),
+        (
+            BASE + "[providers.p.models.m]\nprice={}\n[providers.p.models.n]\n[caps]\nturn_usd=1",
+            'providers.p.models."n" has no price',
+        ),
+        (BASE + '[media]\nurl="http://x/{artifactId}/{version}"\nresolver="ftp"', "media.resolver"),
+        (BASE + '[media]\nresolver="http"', "media.url"),
+        (BASE + '[media]\nresolver="http"\nurl="file:///{artifactId}/{version}"', "media.url"),
+        (BASE + '[media]\nresolver="http"\nurl="http://x/{artifactId}"', "{version}"),
+        (BASE + '[media]\nresolver="http"\nurl="http://{artifactId}/{version}"', "{artifactId} in its path"),
+        (
+            BASE + '[media]\nresolver="http"\nurl="http://x/{artifactId}/{version}"\napi_key_env="K"',
+            "K, which is not set",
+        ),
+        (BASE + "[media]\nodd=1", "media.odd is not known"),
         ('route="gate"\n' + BASE, "route"),
         ('state_file="x"\n' + BASE, "state_file"),
         ('shared_state="x"\n' + BASE, "shared_state"),
@@ -95,6 +112,24 @@ def test_what_is_wrong_is_named(text, says):
     with pytest.raises(ConfigInvalid) as caught:
         read_config(text, {})
     assert says in str(caught.value)
+
+
+def test_caps_and_media_are_read():
+    text = BASE + (
+        "[providers.p.models.m]\nprice={}\n[caps]\nturn_usd=0.5\nday_tokens=1000000\n"
+        '[media]\nresolver="http"\nurl="http://core/a/{artifactId}/{version}"\napi_key_env="K"\n'
+    )
+    config = read_config(text, {"K": SECRET})
+    assert [(cap.name, cap.limit) for cap in config.caps] == [
+        ("caps.turn_usd", 0.5),
+        ("caps.day_tokens", 1e6),
+    ]
+    assert config.has_usd_cap
+    assert config.media is not None
+    assert config.media.key == SECRET
+    assert config.key_variables() == ["K"]
+    assert SECRET not in repr(config)
+    assert read_config(BASE + '[media]\nresolver="none"', {}).media is None
 
 
 def test_a_key_file_is_read_and_a_file_that_is_missing_stops_the_start(tmp_path):

@@ -10,15 +10,30 @@ import sys
 
 import pytest
 
-from services.model_executor.direct.config import read_config
+from services.model_executor.direct.config_file import read_config
+from services.model_executor.direct.host_clock import Moment
 from services.model_executor.direct.route import DirectRoute
-from services.model_executor.direct.store import KEEP_MS, CallStore
+from services.model_executor.direct.store import KEEP_MS, CallStore, StoreFailed, Wanted
 from services.model_executor.executor import ModelExecutor
 from tests.common.support import BOUND_S, until
 from tests.doubles.http import serving
 from tests.doubles.providers import ProviderDouble, held, openai_text
 from tests.model_executor.direct import HI, KEY, config_text, of, openai
 from tests.model_executor.support import call_of, document, user
+
+
+class SetClock:
+    """The host's clocks as a test sets them."""
+
+    def __init__(self):
+        self.wall, self.boot, self.up = 10**12, "first", 0
+
+    def now(self):
+        return Moment(self.wall, self.boot, self.up)
+
+    def passes(self, ms):
+        self.wall += ms
+        self.up += ms
 
 
 def another(double, path, **changes):
@@ -48,18 +63,108 @@ async def test_a_finished_call_is_answered_by_the_next_process(tmp_path):
 
 
 async def test_a_stored_outcome_is_kept_for_less_than_30_minutes_and_a_lower_epoch_is_stale(tmp_path):
-    now = [0]
-    store = CallStore(tmp_path / "s", lambda: now[0])
+    clock = SetClock()
+    store = CallStore(tmp_path / "s", clock=clock)
     key = ("t", "s", "e")
-    assert (await store.begin(key, b"d", 3)).verdict == "fresh"
+    assert (await store.begin(Wanted(key, b"d", 3))).verdict == "fresh"
     await store.finish(key, "x")
-    assert (await store.begin(key, b"d", 2)).verdict == "stale"
-    assert (await store.begin(key, b"o", 3)).verdict == "conflict"
-    now[0] = KEEP_MS - 1
-    assert (await store.begin(key, b"d", 3)).outcome == "x"
-    now[0] = KEEP_MS
-    assert (await store.begin(key, b"d", 3)).verdict == "fresh"
+    assert (await store.begin(Wanted(key, b"d", 2))).verdict == "stale"
+    assert (await store.begin(Wanted(key, b"o", 3))).verdict == "conflict"
+    clock.passes(KEEP_MS - 1)
+    assert (await store.begin(Wanted(key, b"d", 4))).outcome == "x"
+    assert (await store.begin(Wanted(key, b"d", 3))).verdict == "stale"
+    clock.passes(1)
+    assert (await store.begin(Wanted(key, b"d", 3))).verdict == "fresh"
     await store.close()
+
+
+async def test_a_changed_wall_clock_neither_drops_nor_keeps_an_outcome(tmp_path):
+    clock = SetClock()
+    store = CallStore(tmp_path / "s", clock=clock)
+    key = ("t", "s", "e")
+    await store.begin(Wanted(key, b"d", 1))
+    await store.finish(key, "x")
+    for jump in (30 * 24 * 3600 * 1000, -60 * 24 * 3600 * 1000):
+        clock.wall += jump
+        assert (await store.begin(Wanted(key, b"d", 1))).verdict == "kept"
+    clock.passes(KEEP_MS)
+    assert (await store.begin(Wanted(key, b"d", 1))).verdict == "fresh"
+    # A call in flight stays known whatever the clock says, also to the next process that opens the file.
+    clock.wall += 30 * 24 * 3600 * 1000
+    other = CallStore(tmp_path / "s", clock=clock)
+    assert (await other.begin(Wanted(key, b"d", 1))).verdict == "elsewhere"
+    await other.close()
+    await store.close()
+
+
+async def test_what_was_stored_before_a_restart_of_the_machine_ages_by_the_wall_clock(tmp_path):
+    clock = SetClock()
+    store = CallStore(tmp_path / "s", clock=clock)
+    key = ("t", "s", "e")
+    await store.begin(Wanted(key, b"d", 1))
+    await store.finish(key, "x")
+    clock.boot, clock.up = "second", 5
+    clock.wall += KEEP_MS - 1
+    assert (await store.begin(Wanted(key, b"d", 1))).verdict == "kept"
+    clock.wall += 1
+    assert (await store.begin(Wanted(key, b"d", 1))).verdict == "fresh"
+    await store.close()
+
+
+async def test_outcomes_are_swept_by_age_number_and_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.model_executor.direct.store.CALLS_PER_SWEEP", 1)
+    monkeypatch.setattr("services.model_executor.direct.store.MAX_KEPT", 3)
+    monkeypatch.setattr("services.model_executor.direct.store.MAX_KEPT_BYTES", 100)
+    clock = SetClock()
+    store = CallStore(tmp_path / "s", clock=clock)
+
+    def ids():
+        with sqlite3.connect(tmp_path / "s") as db:
+            found = [row[0] for row in db.execute("SELECT effect FROM calls ORDER BY wall_ms")]
+        db.close()
+        return found
+
+    async def call(effect, size):
+        clock.passes(1)
+        await store.begin(Wanted(("t", "s", effect), b"d", 1))
+        await store.finish(("t", "s", effect), "x" * size)
+
+    for number in range(5):
+        await call(str(number), 1)
+    assert ids() == ["2", "3", "4"]
+    await call("big", 99)
+    assert ids() == ["4", "big"]
+    clock.passes(KEEP_MS)
+    await call("new", 1)
+    assert ids() == ["new"]
+    await store.close()
+
+
+async def test_the_file_of_a_newer_program_is_not_touched(tmp_path):
+    with sqlite3.connect(tmp_path / "s") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    store = CallStore(tmp_path / "s")
+    with pytest.raises(StoreFailed, match="version 99"):
+        await store.begin(Wanted(("t", "s", "e"), b"d", 1))
+    await store.close()
+
+
+async def test_a_cancel_where_a_call_was_found_elsewhere_leaves_it_known(tmp_path):
+    first, second = CallStore(tmp_path / "s"), CallStore(tmp_path / "s")
+    first.listens("unix:/first")
+    key = ("t", "s", "e")
+    await first.begin(Wanted(key, b"d", 1))
+    found = await second.begin(Wanted(key, b"d", 2))
+    assert (found.verdict, found.instance, found.address) == ("elsewhere", first.instance, "unix:/first")
+    await second.forget(key)
+    await second.finish(key, "not mine")
+    assert (await second.begin(Wanted(key, b"d", 2))).verdict == "elsewhere"
+    await first.finish(key, "mine")
+    assert (await second.begin(Wanted(key, b"d", 2))).outcome == "mine"
+    await first.close()
+    await second.close()
+    assert list(tmp_path.glob("*.lock")) == []
 
 
 async def test_a_call_of_a_living_process_is_not_started_by_another(tmp_path):
@@ -89,7 +194,7 @@ async def test_a_killed_process_s_call_is_lost_and_never_sent_again(tmp_path):
             "from pathlib import Path\n"
             "from tests.model_executor.support import call_of\n"
             "from tests.model_executor.direct import HI\n"
-            "from services.model_executor.direct.config import load_config\n"
+            "from services.model_executor.direct.config_file import load_config\n"
             "from services.model_executor.direct.route import DirectRoute\n"
             "from services.model_executor.direct.store import CallStore\n"
             "from services.model_executor.executor import ModelExecutor\n"

@@ -19,7 +19,7 @@ def script_file(tmp_path, content='{"answers":[{"answer":"a"}]}'):
 def test_the_defaults_are_the_gate_on_port_4410():
     settings = read_settings(BASE | {"NYLORUN_GATES_URL": "http://g:4100/prefix/"})
     assert (settings.server.listen, settings.route) == ("0.0.0.0:4410", "gate")
-    assert make_route(settings).name == "gate"
+    assert make_route(settings, "i").name == "gate"
     assert settings.gate is not None
     assert (settings.gate.silence_ms, settings.gate.rejoins, settings.gate.renews) == (630_000, 0, False)
 
@@ -33,7 +33,7 @@ def test_a_script_is_read_at_start(tmp_path):
     settings = read_settings(
         BASE | {"WHIPPLETREE_MODEL_ROUTE": "scripted", "WHIPPLETREE_MODEL_SCRIPT": script_file(tmp_path)}
     )
-    assert make_route(settings).name == "scripted"
+    assert make_route(settings, "i").name == "scripted"
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,26 @@ class Usage:
     cache_write: int = 0
     reasoning: int = 0
 
+    @property
+    def total(self) -> int:
+        """All tokens."""
+        return self.input + self.output + self.cached + self.cache_write
+
+    def usd(self, price: Price) -> float:
+        """What they cost in US dollars."""
+        return (
+            self.input * price.input
+            + self.output * price.output
+            + self.cached * price.cache_read
+            + self.cache_write * price.cache_write
+        ) / 1e6
+
     def document(self, price: Price) -> dict[str, Any]:
         """The candidate's `usage`."""
-        total = self.input + self.output + self.cached + self.cache_write
         usage: dict[str, Any] = {
             "inputTokens": self.input,
             "outputTokens": self.output,
-            "totalTokens": total,
+            "totalTokens": self.total,
         }
         for name, value in (
             ("cachedTokens", self.cached),
@@ -39,13 +52,7 @@ class Usage:
         ):
             if value > 0:
                 usage[name] = value
-        cost = (
-            self.input * price.input
-            + self.output * price.output
-            + self.cached * price.cache_read
-            + self.cache_write * price.cache_write
-        ) / 1e6
-        usage["costUsd"] = round(cost, 10)
+        usage["costUsd"] = round(self.usd(price), 10)
         return usage
 
 
@@ -103,7 +110,7 @@ def candidate(call: Call, gathered: Gathered) -> str:
     output = _structured(gathered.blocks) if call.schema is not None else gathered.blocks
     document: dict[str, Any] = {"output": output, "finishReason": gathered.finish}
     if gathered.usage is not None:
-        document["usage"] = gathered.usage.document(selected.info.price)
+        document["usage"] = gathered.usage.document(selected.info.prices)
     evidence: dict[str, Any] = {"resolvedModel": gathered.model or selected.model}
     if gathered.request_id:
         evidence["requestId"] = gathered.request_id

@@ -77,8 +77,13 @@ class AnthropicStream:
             block = self._block(index, self._blocks[index], used)
             if block is not None:
                 blocks.append(block)
+        try:
+            finish = self._reason(blocks)
+        except CallRefused as refused:
+            refused.spent = self._counted()
+            raise
         return Gathered(
-            finish=self._reason(blocks),
+            finish=finish,
             blocks=blocks,
             usage=self._counted(),
             request_id=request_id,

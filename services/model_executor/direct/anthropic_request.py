@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from services.model_executor.direct.prompt import NO_OUTPUT, Call, merge_config, signature_of, texts_of
+from services.model_executor.direct.media import File
+from services.model_executor.direct.prompt import NO_OUTPUT, Call, merge_config, signature_of
 
 RESERVED: Final = frozenset({"model", "messages", "system", "tools", "stream", "max_tokens"})
 _CACHED: Final = {"type": "ephemeral"}
@@ -96,7 +97,7 @@ def _messages(call: Call) -> list[dict[str, Any]]:
         elif kind == "tool-result":
             blocks, role = [_result(call, item)], "user"
         else:
-            blocks = [{"type": "text", "text": text} for text in texts_of(item) if text.strip()]
+            blocks = _blocks(call, item)
             role = "user"
         if not blocks:
             continue
@@ -115,11 +116,28 @@ def _messages(call: Call) -> list[dict[str, Any]]:
     return messages
 
 
+def _blocks(call: Call, item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Texts that are not blank, and images."""
+    blocks: list[dict[str, Any]] = []
+    for part in call.parts_of(item):
+        if isinstance(part, File):
+            source = {"type": "base64", "media_type": part.reference.media_type, "data": part.base64}
+            blocks.append({"type": "image", "source": source})
+        elif part.strip():
+            blocks.append({"type": "text", "text": part})
+    return blocks
+
+
 def _result(call: Call, item: dict[str, Any]) -> dict[str, Any]:
+    parts = call.parts_of(item)
+    texts = [part for part in parts if isinstance(part, str)]
+    content: Any = "\n".join(texts) or NO_OUTPUT
+    if len(texts) < len(parts):
+        content = _blocks(call, item)
     return {
         "type": "tool_result",
         "tool_use_id": call.call_id(str(item.get("toolCallId"))),
-        "content": "\n".join(texts_of(item)) or NO_OUTPUT,
+        "content": content,
         "is_error": item.get("status") != "completed",
     }
 

@@ -24,6 +24,8 @@ class CallRefused(Exception):
         self.code = code
         self.message = message
         self.retryable = retryable
+        self.spent: Any = None
+        """The usage of an answer that is a failure, where the provider told it."""
 
 
 class ProviderFailed(Exception):

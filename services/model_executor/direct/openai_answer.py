@@ -80,8 +80,13 @@ class OpenAiStream:
     def finish(self, request_id: str) -> Gathered:
         """The answer. Raises CallRefused, ProviderFailed for an answer that is none."""
         blocks = self._blocks()
+        try:
+            finish = self._reason(blocks)
+        except CallRefused as refused:
+            refused.spent = self._counted()
+            raise
         return Gathered(
-            finish=self._reason(blocks),
+            finish=finish,
             blocks=blocks,
             usage=self._counted(),
             request_id=request_id,

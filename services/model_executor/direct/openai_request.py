@@ -6,7 +6,8 @@ import hashlib
 from typing import Any, Final
 
 from protocol.jsjson import dumps
-from services.model_executor.direct.prompt import NO_OUTPUT, Call, merge_config, signature_of, texts_of
+from services.model_executor.direct.media import File
+from services.model_executor.direct.prompt import NO_OUTPUT, SEE_IMAGE, Call, merge_config, signature_of
 
 RESERVED: Final = frozenset(
     {
@@ -73,14 +74,23 @@ def _messages(call: Call) -> list[dict[str, Any]]:
     if system:
         role = "developer" if call.selected.provider.compat.get("developer_role") else "system"
         messages.append({"role": role, "content": system})
+    shown: list[File] = []
     for item in call.items:
         kind = item["kind"]
+        if kind != "tool-result" and shown:
+            # A tool message takes no images: those of a run of results follow it.
+            messages.append({"role": "user", "content": [_part(file) for file in shown]})
+            shown = []
         if kind == "tool-result":
+            parts = call.parts_of(item)
+            images = [part for part in parts if isinstance(part, File)]
+            shown += images
+            texts = [part for part in parts if isinstance(part, str)]
             messages.append(
                 {
                     "role": "tool",
                     "tool_call_id": call.call_id(str(item.get("toolCallId"))),
-                    "content": "\n".join(texts_of(item)) or NO_OUTPUT,
+                    "content": "\n".join(texts) or (SEE_IMAGE if images else NO_OUTPUT),
                 }
             )
         elif kind == "message" and item.get("role") == "assistant":
@@ -88,13 +98,21 @@ def _messages(call: Call) -> list[dict[str, Any]]:
             if message is not None:
                 messages.append(message)
         elif kind in ("message", "context"):
-            texts = texts_of(item)
-            if len(texts) == 1:
-                messages.append({"role": "user", "content": texts[0]})
-            elif texts:
-                parts = [{"type": "text", "text": text} for text in texts]
-                messages.append({"role": "user", "content": parts})
+            parts = call.parts_of(item)
+            if len(parts) == 1 and isinstance(parts[0], str):
+                messages.append({"role": "user", "content": parts[0]})
+            elif parts:
+                messages.append({"role": "user", "content": [_part(part) for part in parts]})
+    if shown:
+        messages.append({"role": "user", "content": [_part(file) for file in shown]})
     return messages
+
+
+def _part(part: str | File) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    url = f"data:{part.reference.media_type};base64,{part.base64}"
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _assistant(call: Call, item: dict[str, Any]) -> dict[str, Any] | None:

@@ -14,10 +14,12 @@ from typing import Any, Final
 from protocol.jsjson import JsonError, dumps, loads
 from services.model_executor.direct.config import ANTHROPIC, Selected
 from services.model_executor.direct.failures import CallRefused
+from services.model_executor.direct.media import File, Files, Reference, check_reference, reference_of
 
 REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text")
 NO_RESULT: Final = "No result was provided for this tool call."
 NO_OUTPUT: Final = "(no tool output)"
+SEE_IMAGE: Final = "(see the image below)"
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -35,9 +37,34 @@ class Call:
     max_output_tokens: int
     config: dict[str, Any]
     schema: Any
-    ids: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    files: Files = field(default_factory=dict)
+    """The files that `references` names, once they are there."""
+
+    def references(self) -> list[Reference]:
+        """The files that go along. Raises CallRefused for one that the model can't be given."""
+        found = [
+            reference_of(part)
+            for item in self.items
+            if item["kind"] != "instructions" and item.get("role") != "assistant"
+            for part in item["content"]
+            if part.get("type") == "media"
+        ]
+        for reference in found:
+            check_reference(reference, self.selected.info.images)
+        return found
+
+    def parts_of(self, item: Mapping[str, Any]) -> list[str | File]:
+        """The parts of an item that is not the assistant's: texts, files that are texts among them, and images."""
+        parts: list[str | File] = []
+        for part in item["content"]:
+            if part.get("type") == "text":
+                parts.append(part["text"])
+            elif part.get("type") == "media":
+                file = self.files[reference_of(part)]
+                parts.append(file if file.reference.is_image else file.text)
+        return parts
 
     def tool_name(self, name: str) -> str:
         """The name at the provider; answers are mapped back with `own_name`."""
@@ -200,20 +227,6 @@ def signature_of(part: Mapping[str, Any], selected: Selected) -> str | None:
         return None
     is_field = signature in REASONING_FIELDS
     return None if is_field == (selected.provider.api == ANTHROPIC) else signature
-
-
-def texts_of(item: Mapping[str, Any]) -> list[str]:
-    """The texts of an item. Raises CallRefused for media: nothing here can fetch its bytes yet."""
-    texts = []
-    for part in item["content"]:
-        if part.get("type") == "text":
-            texts.append(part["text"])
-        elif part.get("type") == "media":
-            raise CallRefused(
-                "invalid_request",
-                "The call refers to a file, and the direct route can't fetch files: that is not built yet.",
-            )
-    return texts
 
 
 def merge_config(call: Call, body: dict[str, Any], reserved: frozenset[str]) -> None:
