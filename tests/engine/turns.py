@@ -143,6 +143,6 @@ def check_end(player: Player) -> None:
         folded = fold(folded, edit)
     assert folded == after
     state = player.state
-    values = state.pop("transcript")
-    assert entries_of(values) == after
-    check_state(state, entries_of(values))
+    entries = entries_of(state["transcript"])
+    assert entries == after
+    check_state({**state, "transcript": []}, entries)
