@@ -18,7 +18,7 @@ from cli.model_script import write_default_script
 from cli.output import format_line
 from cli.ports import free_ports
 from cli.running_stack import RunningStack, running_stack
-from cli.stack import StackPlan
+from cli.stack import StackPlan, core_url
 from cli.state import StateError, open_state
 from cli.timeline import timeline
 from services.common.process import StartFailed
@@ -49,12 +49,13 @@ def run_demo(*, stay: bool, model: str | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="whippletree-demo-") as folder:
         try:
             state = open_state(Path(folder))
+            ports, environ = free_ports(), demo_environment(os.environ)
             plan = StackPlan(
                 state=state,
-                ports=free_ports(),
-                environ=demo_environment(os.environ) | {"WHIPPLETREE_CORE_DB": str(state.database)},
+                ports=ports,
+                environ=environ | {"WHIPPLETREE_CORE_DB": str(state.database)},
                 model_script=write_default_script(state.path),
-                model=None if model is None else choose_model(model, os.environ, state.path),
+                model=None if model is None else choose_model(model, environ, state.path, core_url(ports)),
             )
             return asyncio.run(_demo(plan, stay))
         except (DemoFailed, CoreError, StartFailed, StateError, ModelChoiceError) as error:

@@ -10,7 +10,7 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,8 +40,8 @@ class ModelChoice:
         return {"WHIPPLETREE_MODEL_ROUTE": DIRECT, "WHIPPLETREE_MODEL_CONFIG": str(self.config)}
 
 
-def choose_model(model: str, environ: Mapping[str, str], folder: Path) -> ModelChoice:
-    """Writes the files of a choice into a folder. Raises ModelChoiceError.
+def choose_model(model: str, environ: Mapping[str, str], folder: Path, core_url: str) -> ModelChoice:
+    """Writes the files of a choice into a folder. Files of prompts come from the core. Raises ModelChoiceError.
 
     `anthropic/NAME` calls Anthropic. Any other provider is OpenAI or a server that speaks its API at
     OPENAI_BASE_URL, which needs no key.
@@ -65,7 +65,7 @@ def choose_model(model: str, environ: Mapping[str, str], folder: Path) -> ModelC
             f"--model {model} needs the package {vendor}: {sys.executable} -m pip install {vendor}"
         )
     try:
-        config = _write(folder, model, vendor, key, url)
+        config = _write(folder, model, vendor, key, url, [*_media(folder, environ, core_url)])
     except OSError as error:
         raise ModelChoiceError(f"{folder} can't be written: {error.strerror or error}.") from None
     return ModelChoice(config, f"Model: {model} at {_shown(url)}." if url else f"Model: {model}.")
@@ -75,10 +75,31 @@ def _value(environ: Mapping[str, str], name: str) -> str | None:
     return environ.get(name, "").strip() or None
 
 
-def _write(folder: Path, model: str, vendor: str, key: str | None, url: str | None) -> Path:
+def _media(folder: Path, environ: Mapping[str, str], core_url: str) -> Iterator[str]:
+    """The lines that say where files are fetched."""
+    yield "[media]"
+    yield 'resolver = "http"'
+    yield f'url = "{core_url}/v1/sessions/{{sessionId}}/artifacts/{{artifactId}}/{{version}}"'
+    token, file = _value(environ, "WHIPPLETREE_CORE_TOKEN"), _value(environ, "WHIPPLETREE_CORE_TOKEN_FILE")
+    if token is not None:
+        path = _tokens(folder) / "core-http"
+        _secret(path, token)
+        file = str(path)
+    if file is not None:
+        yield f"api_key_file = {json.dumps(str(Path(file).absolute()))}"
+
+
+def _tokens(folder: Path) -> Path:
+    path = folder / "tokens"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def _write(
+    folder: Path, model: str, vendor: str, key: str | None, url: str | None, media: Sequence[str]
+) -> Path:
     provider = model.partition("/")[0]
-    key_file = folder / "tokens" / "model-key"
-    key_file.parent.mkdir(mode=0o700, exist_ok=True)
+    key_file = _tokens(folder) / "model-key"
     lines = [f"default = {json.dumps(model)}", f"[providers.{json.dumps(provider)}]"]
     lines.append(f"api = {json.dumps(_APIS[vendor])}")
     if url is not None:
@@ -89,7 +110,7 @@ def _write(folder: Path, model: str, vendor: str, key: str | None, url: str | No
         _secret(key_file, key)
         lines.append(f"api_key_file = {json.dumps(str(key_file))}")
     config = folder / "model.toml"
-    _secret(config, "\n".join(lines))
+    _secret(config, "\n".join([*lines, *media]))
     return config
 
 

@@ -68,11 +68,16 @@ class StackPlan:
 
     def core_url(self) -> str:
         """The development core's HTTP API and console."""
-        return f"http://{HOST}:{self.ports.core_http}"
+        return core_url(self.ports)
 
     def health_url(self) -> str:
         """The gateway's health address."""
         return f"http://{HOST}:{self.ports.health}"
+
+
+def core_url(ports: Ports) -> str:
+    """The development core's HTTP API at these ports."""
+    return f"http://{HOST}:{ports.core_http}"
 
 
 def process_specs(plan: StackPlan) -> tuple[ProcessSpec, ...]:

@@ -12,7 +12,7 @@ from cli.model_script import write_default_script
 from cli.output import terminal_sink, wants_colour
 from cli.ports import PortError, check_free, ports_from
 from cli.running_stack import running_stack
-from cli.stack import StackPlan
+from cli.stack import StackPlan, core_url
 from cli.state import StateError, hold_state, open_state
 from services.common.process import StartFailed
 
@@ -27,7 +27,7 @@ def run_up(model: str | None = None) -> int:
         held = hold_state(state)
         check_free(ports)
         script = write_default_script(state.path)
-        chosen = None if model is None else choose_model(model, os.environ, state.path)
+        chosen = None if model is None else choose_model(model, os.environ, state.path, core_url(ports))
     except (PortError, StateError, ModelChoiceError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -10,6 +10,7 @@ from cli.stack import MODEL, StackPlan, process_specs
 from cli.state import open_state
 from services.model_executor.direct.config_file import load_config
 
+CORE = "http://127.0.0.1:4000"
 KEY = "sk-very-secret-key-0123456789"
 
 
@@ -24,7 +25,7 @@ KEY = "sk-very-secret-key-0123456789"
 )
 def test_a_choice_is_a_configuration_that_the_executor_reads(tmp_path, model, environ, api, key, url):
     state = open_state(tmp_path / "state")
-    choice = choose_model(model, environ, state.path)
+    choice = choose_model(model, environ, state.path, CORE)
     config = load_config(str(choice.config), {})
     selected = config.select(None)
     assert (selected.provider.api, selected.provider.key, selected.provider.base_url) == (api, key, url)
@@ -38,7 +39,7 @@ def test_a_choice_is_a_configuration_that_the_executor_reads(tmp_path, model, en
 def test_no_process_has_the_key_in_its_environment_or_arguments(tmp_path):
     state = open_state(tmp_path / "state")
     environ = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "PATH": "/bin"}
-    plan = StackPlan(state, Ports(), environ, model=choose_model("openai/m", environ, state.path))
+    plan = StackPlan(state, Ports(), environ, model=choose_model("openai/m", environ, state.path, CORE))
     for spec in process_specs(plan):
         assert KEY not in json.dumps([spec.argv, dict(spec.environ)])
         assert ("WHIPPLETREE_MODEL_CONFIG" in spec.environ) is (spec.name == MODEL)
@@ -57,4 +58,19 @@ def test_no_process_has_the_key_in_its_environment_or_arguments(tmp_path):
 )
 def test_what_is_missing_is_named(tmp_path, model, environ, says):
     with pytest.raises(ModelChoiceError, match=says):
-        choose_model(model, environ, tmp_path)
+        choose_model(model, environ, tmp_path, CORE)
+
+
+def test_files_come_from_the_core_with_its_token_where_it_has_one(tmp_path):
+    state = open_state(tmp_path / "state")
+    environ = {"OPENAI_API_KEY": KEY}
+    (tmp_path / "token").write_text("from-a-file\n")
+    for more, key in (
+        ({}, None),
+        ({"WHIPPLETREE_CORE_TOKEN": "from-a-variable"}, "from-a-variable"),
+        ({"WHIPPLETREE_CORE_TOKEN_FILE": str(tmp_path / "token")}, "from-a-file"),
+    ):
+        config = load_config(str(choose_model("openai/m", environ | more, state.path, CORE).config), {})
+        assert config.media is not None
+        assert config.media.url == f"{CORE}/v1/sessions/{{sessionId}}/artifacts/{{artifactId}}/{{version}}"
+        assert config.media.key == key

@@ -152,6 +152,16 @@ async def test_an_image_for_a_model_without_image_input_is_not_even_fetched():
         assert it.artifacts.requests == []
 
 
+async def test_a_url_may_name_the_session_and_odd_ids_stay_in_their_place():
+    async with serving(Artifacts(files={"/s%2F1/%7Bversion%7D/latest": b"x"})) as artifacts:
+        after = (
+            f'[media]\nresolver="http"\nurl="{artifacts.origin}/{{sessionId}}/{{artifactId}}/{{version}}"\n'
+        )
+        async with openai(openai_text(), after=after) as it:
+            call = document(said(media("text/plain", "{version}", "latest")))
+            assert (await it.ask(call, session_id="s/1"))["output"]
+
+
 @BOTH
 async def test_without_a_place_to_fetch_from_the_failure_says_what_to_set(made):
     async with made(reply(made)) as it:

@@ -79,7 +79,10 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Where files of a prompt are fetched: a URL with `{artifactId}` and `{version}`, and a bearer for it."""
+    """Where files of a prompt are fetched, and a bearer for it.
+
+    The URL has `{artifactId}` and `{version}`, and `{sessionId}` where the server keeps sessions apart.
+    """
 
     url: str
     key: str | None = field(default=None, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,8 +131,8 @@ class Fetcher:
         waits = sum(self._retry.base_delay_ms << number for number in range(self._retry.attempts - 1))
         return self._retry.attempts * self._media.timeout_ms + waits
 
-    async def fetch(self, references: Iterable[Reference]) -> Files:
-        """The files of a call. Raises CallRefused."""
+    async def fetch(self, session_id: str, references: Iterable[Reference]) -> Files:
+        """The files of a session's call. Raises CallRefused."""
         wanted = list(dict.fromkeys(references))
         if not wanted:
             return {}
@@ -147,7 +148,7 @@ class Fetcher:
         try:
             async with asyncio.timeout(self.limit_ms / 1000):
                 for reference in wanted:
-                    content = await self._one(media, reference)
+                    content = await self._one(media, session_id, reference)
                     left -= len(content)
                     if left < 0:
                         raise CallRefused(
@@ -163,10 +164,8 @@ class Fetcher:
         if self._made is not None:
             await self._made.close()
 
-    async def _one(self, media: Media, reference: Reference) -> bytes:
-        url = media.url.replace("{artifactId}", quote(reference.artifact_id, safe="")).replace(
-            "{version}", quote(reference.version, safe="")
-        )
+    async def _one(self, media: Media, session_id: str, reference: Reference) -> bytes:
+        url = _filled(media.url, session_id, reference)
         number = 0
         while True:
             number += 1
@@ -213,6 +212,14 @@ class Fetcher:
                 timeout=aiohttp.ClientTimeout(total=None),
             )
         return self._made
+
+
+def _filled(template: str, session_id: str, reference: Reference) -> str:
+    values = {"sessionId": session_id, "artifactId": reference.artifact_id, "version": reference.version}
+    # In one pass: an id that looks like a placeholder stays an id.
+    return re.sub(
+        r"\{(sessionId|artifactId|version)\}", lambda found: quote(values[found[1]], safe=""), template
+    )
 
 
 def _unavailable(reference: Reference, reason: str) -> CallRefused:

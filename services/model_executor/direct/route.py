@@ -87,7 +87,7 @@ class DirectRoute:
                 if known is not None:
                     return known
             self._check(ready)
-            ready.files = await self._fetcher.fetch(references)
+            ready.files = await self._fetcher.fetch(call.session_id, references)
             known = await self._known(key, call, ready, start=True)
             if known is not None:
                 return known
