@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,6 +14,7 @@ from services.dev_core.clock import new_id, now_ms
 from services.dev_core.effects import actions
 from services.dev_core.effects.actions import Resolved
 from services.dev_core.effects.held import storable
+from services.dev_core.event_bus import EventBus
 from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.harness.workspaces import Workspaces
 from services.dev_core.manifests import ManifestRefused, check_manifest
@@ -30,37 +30,6 @@ from services.dev_core.turns import answers, messages
 MAX_ID_CHARS: Final = 512
 _BIG_MANIFEST_BYTES: Final = 256 * 1024
 """Larger ones are checked in a thread, so that nobody else waits."""
-
-
-class EventBus:
-    """Wakes whoever watches a session when it got events."""
-
-    def __init__(self) -> None:
-        self._watchers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
-
-    def announce(self, session_ids: set[str]) -> None:
-        """These sessions got events."""
-        for session_id in session_ids:
-            for watcher in self._watchers.get(session_id, ()):
-                watcher.set()
-
-    def watch(self, session_id: str) -> asyncio.Event:
-        """An event that is set whenever the session got events; the watcher clears it."""
-        watcher = asyncio.Event()
-        self._watchers[session_id].add(watcher)
-        return watcher
-
-    def unwatch(self, session_id: str, watcher: asyncio.Event) -> None:
-        """Nobody watches with that event any more."""
-        self._watchers[session_id].discard(watcher)
-        if not self._watchers[session_id]:
-            del self._watchers[session_id]
-
-    def wake_all(self) -> None:
-        """Wakes every watcher, for the end."""
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +159,16 @@ class Core:
                 limit=limit,
                 max_chars=max_chars,
                 types=types,
+            )
+        )
+
+    async def next_events(
+        self, session_id: str, after: int, *, limit: int, max_chars: int
+    ) -> tuple[list[Event], bool]:
+        """`events`, and whether there may be more after them."""
+        return await self.store.read(
+            partial(
+                events.page_and_rest, session_id=session_id, after=after, limit=limit, max_chars=max_chars
             )
         )
 

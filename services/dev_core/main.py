@@ -16,9 +16,10 @@ from services.common.process import StartFailed, run_process
 from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.settings import SettingsError
 from services.dev_core.artifacts.blobs import Blobs
-from services.dev_core.core import Core, EventBus
+from services.dev_core.core import Core
 from services.dev_core.effects.intent import Recovery
 from services.dev_core.effects.poster import ActionPoster
+from services.dev_core.event_bus import EventBus
 from services.dev_core.harness.listener import PATH, HarnessListener
 from services.dev_core.harness.requests import HarnessRequests
 from services.dev_core.harness.scheduler import LeaseTimes, Scheduler

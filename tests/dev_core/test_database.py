@@ -111,21 +111,21 @@ async def test_a_database_that_takes_nothing_more_fails_its_callers_and_recovers
 
 
 async def test_events_are_announced_once_they_are_committed_and_not_when_they_are_not(store: Store) -> None:
-    announced: list[set[str]] = []
+    announced: list[dict[str, bool]] = []
     store.on_events = announced.append
 
     def touch(tx: Tx) -> None:
-        tx.touched.add("s1")
+        tx.touch("s1", at_once=False)
 
     def touch_and_fail(tx: Tx) -> None:
-        tx.touched.add("s2")
+        tx.touch("s2", at_once=True)
         raise LookupError("no")
 
     await store.write(touch)
     with pytest.raises(LookupError):
         await store.write(touch_and_fail)
     await store.write(keys)
-    assert announced == [{"s1"}]
+    assert announced == [{"s1": False}]
 
 
 async def test_a_caller_that_leaves_undoes_nothing(store: Store) -> None:

@@ -38,15 +38,11 @@ async def stream_events(core: Core, request: web.Request, session_id: str, after
         await response.write(f"retry: {RETRY_MS}\n\n".encode())
         while not stopping.is_set():
             watcher.clear()
-            page = await core.events(session_id, after, limit=PAGE_EVENTS, max_chars=PAGE_CHARS)
+            page, more = await core.next_events(session_id, after, limit=PAGE_EVENTS, max_chars=PAGE_CHARS)
             if page:
                 await response.write(b"".join(_encode(event, session_id) for event in page))
                 after = page[-1].seq
-                continue
-            try:
-                async with asyncio.timeout(HEARTBEAT_S):
-                    await watcher.wait()
-            except TimeoutError:
+            if not more and not await watcher.wait(HEARTBEAT_S):
                 await response.write(b": still here\n\n")
         await response.write_eof()
     except ConnectionError:

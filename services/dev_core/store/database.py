@@ -59,7 +59,11 @@ class Tx:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.touched: set[str] = set()
+        self.touched: dict[str, bool] = {}
+
+    def touch(self, session_id: str, *, at_once: bool) -> None:
+        """The session got an event; `at_once`: whoever watches the session waits for it."""
+        self.touched[session_id] = at_once or self.touched.get(session_id, False)
 
     def run(self, sql: str, parameters: Iterable[Any] = ()) -> int:
         """Executes one statement and gives the number of rows it changed."""
@@ -106,7 +110,11 @@ class _Lane:
 
 
 class Store:
-    """The database. `on_events` is called in the loop, after a commit, with the sessions that got events."""
+    """The database.
+
+    `on_events` is called in the loop, after a commit, with the sessions that got events and whether one of
+    a session's is to be shown at once (see Tx.touch).
+    """
 
     def __init__(self, writer: _Lane, reader: _Lane | None, lock: Any) -> None:
         self._loop = asyncio.get_running_loop()
@@ -116,7 +124,7 @@ class Store:
         self._closed = False
         self._path = MEMORY
         self._commits = 0
-        self.on_events: Callable[[set[str]], None] = lambda sessions: None
+        self.on_events: Callable[[dict[str, bool]], None] = lambda sessions: None
 
     @classmethod
     async def open(cls, path: str, *, full_sync: bool = False) -> Store:
@@ -251,7 +259,7 @@ class Store:
 
     # In the loop
 
-    def _deliver(self, lane: _Lane, batch: list[_Job], touched: set[str], taken: int = 0) -> None:
+    def _deliver(self, lane: _Lane, batch: list[_Job], touched: dict[str, bool], taken: int = 0) -> None:
         lane.handed_over -= taken
         for job in batch:
             try:
@@ -321,7 +329,7 @@ def _checkpoint(path: str) -> None:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:
+def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
     """Runs the jobs and commits once; every job ends with a result or an error."""
     connection = lane.connection
     try:
@@ -337,18 +345,18 @@ def _commit(lane: _Lane, batch: list[_Job]) -> set[str]:
         for job in batch:
             if job.error is None:
                 job.result, job.error = None, StoreFailed(f"the database refused a write: {error}")
-        return set()
+        return {}
     return touched
 
 
-def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> set[str] | None:
+def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, bool] | None:
     """Runs the jobs in a transaction that is left open; the sessions that got events.
 
     A savepoint costs as much as a small write, and a job that refuses mostly has written nothing. So the
     first attempt goes without: None means that a job failed after it had written, and all is undone.
     """
     connection = lane.connection
-    touched: set[str] = set()
+    touched: dict[str, bool] = {}
     connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
     for job in batch:
         tx = Tx(connection)
@@ -368,7 +376,8 @@ def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> set[str] | 
                 connection.execute("ROLLBACK")
                 return None
         else:
-            touched |= tx.touched
+            for session_id, at_once in tx.touched.items():
+                touched[session_id] = at_once or touched.get(session_id, False)
         if savepoints:
             connection.execute("RELEASE job")
     return touched

@@ -16,6 +16,9 @@ _APPEND: Final = (
     "RETURNING seq"
 )
 
+_TURN: Final = "turn."
+"""Begins the types of events that say how a turn stands: whoever watches a session waits for these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -59,7 +62,7 @@ def append(
     text = payload if isinstance(payload, str) else jsjson.dumps(payload, plain=True)
     row = tx.one(_APPEND, (session_id, kind, turn_id, effect_id, base, now_ms, text))
     assert row is not None
-    tx.touched.add(session_id)
+    tx.touch(session_id, at_once=kind.startswith(_TURN))
     return int(row[0])
 
 
@@ -73,6 +76,13 @@ def page(
     tx: Tx, session_id: str, after: int, *, limit: int, max_chars: int, types: tuple[str, ...] = ()
 ) -> list[Event]:
     """Events after a seq, in order: at most `limit`, and no more once their text passes `max_chars`."""
+    return page_and_rest(tx, session_id, after, limit=limit, max_chars=max_chars, types=types)[0]
+
+
+def page_and_rest(
+    tx: Tx, session_id: str, after: int, *, limit: int, max_chars: int, types: tuple[str, ...] = ()
+) -> tuple[list[Event], bool]:
+    """`page`, and whether there may be more after it."""
     only = f"AND e.type IN ({', '.join('?' * len(types))}) " if types else ""
     rows = tx.each(
         "SELECT e.seq, e.type, e.turn_id, e.time_ms, e.payload, f.outcome FROM events e "
@@ -85,7 +95,7 @@ def page(
     for seq, kind, turn_id, time_ms, payload, outcome in rows:
         text = payload if outcome is None else f'{payload[:-1]},"outcome":{outcome}}}'
         if found and size + len(text) > max_chars:
-            break
+            return found, True
         size += len(text)
         found.append(Event(seq, kind, turn_id, time_ms, text))
-    return found
+    return found, len(found) == limit
