@@ -190,5 +190,5 @@ def _delete(tx: Tx, session_id: str, now_ms: int) -> list[str]:
     for table in ("workspaces", "actions", "effects", "events", "turns", "documents"):
         tx.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
     tx.run("DELETE FROM sessions WHERE id = ?", (session_id,))
-    tx.touched.add(session_id)
+    tx.touch(session_id, at_once=False)
     return hashes
