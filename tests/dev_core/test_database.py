@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +273,37 @@ async def test_no_question_about_one_session_walks_the_others(store: Store) -> N
     looks = [plan for plan in await store.read(plans) if plan.startswith(("SCAN", "SEARCH"))]
     assert looks
     assert [plan for plan in looks if not any(name in plan.partition(": ")[0] for name in narrow)] == []
+
+
+def said(text: str, session_id: str = "s") -> Callable[[Tx], int]:
+    def work(tx: Tx) -> int:
+        return events.append(tx, session_id, text, "t", "{}", 0)
+
+    return work
+
+
+async def test_events_are_numbered_without_gaps_also_after_transactions_that_failed(store: Store) -> None:
+    def say_and_fail(tx: Tx) -> None:
+        events.append(tx, "s", "lost", "t", "{}", 0)
+        raise LookupError("no")
+
+    def numbers(tx: Tx) -> list[tuple[int, str]]:
+        return [(event.seq, event.type) for event in events.page(tx, "s", 0, limit=100, max_chars=10_000)]
+
+    assert await store.write(said("a")) == 1
+    with pytest.raises(LookupError):
+        await store.write(say_and_fail)
+    assert await store.write(said("b")) == 2
+    together = [store.submit(said("c")), store.submit(say_and_fail), store.submit(said("d"))]
+    results = await asyncio.gather(*together, return_exceptions=True)
+    assert [results[0], results[2]] == [3, 4]
+    assert await store.read(numbers) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
+async def test_events_are_numbered_on_when_too_many_sessions_are_remembered(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "MAX_KNOWN_SEQS", 2)
+    for expected in (1, 2):
+        for session_id in ("s1", "s2", "s3"):
+            assert await store.write(said("x", session_id)) == expected

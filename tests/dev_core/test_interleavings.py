@@ -22,7 +22,7 @@ from protocol.canonical import request_hash
 from protocol.errors import HarnessApiError
 from protocol.methods import check_params
 from services.dev_core.effects import actions, intent, outcome
-from services.dev_core.effects.held import HeldRun
+from services.dev_core.effects.held import HandedOut, HeldRun
 from services.dev_core.effects.intent import Asked, Recovery
 from services.dev_core.manifests import NO_MCP_TOOLS, check_manifest, facts_of
 from services.dev_core.problems import Problem
@@ -62,7 +62,7 @@ class Interleavings(RuleBasedStateMachine):
         self.turns = 0
         self.settled: Counter[str] = Counter()
         self.runs: list[HeldRun] = []
-        self.asked: dict[str, list[dict[str, Any]]] = {}
+        self.asked: dict[str, list[tuple[dict[str, Any], HandedOut]]] = {}
         self.outcomes: dict[str, str] = {}
         self.kept: list[Any] = []
         self.kept_state: Any = None
@@ -82,6 +82,7 @@ class Interleavings(RuleBasedStateMachine):
             result = work(self.tx)
         except (HarnessApiError, Problem) as refusal:
             self.connection.execute("ROLLBACK")
+            self.tx = Tx(self.connection)
             return refusal
         self.connection.execute("COMMIT")
         return result
@@ -233,17 +234,19 @@ class Interleavings(RuleBasedStateMachine):
         # A tool is handed out once in its life.
         assert decision.status != "execute" or before is None
         if decision.status in ("execute", "rejoin"):
-            self.asked[run.run_id].append(effect)
+            assert decision.handed_out is not None
+            self.asked[run.run_id].append((effect, decision.handed_out))
         if decision.status == "completed":
             assert self.outcomes[effect["effectId"]] == decision.outcome
 
     @precondition(lambda self: any(self.asked.values()))
-    @rule(data=st.data(), value=st.integers(), fails=st.booleans())
-    def report(self, data: st.DataObject, value: int, fails: bool) -> None:
+    @rule(data=st.data(), value=st.integers(), fails=st.booleans(), knows=st.booleans())
+    def report(self, data: st.DataObject, value: int, fails: bool, knows: bool) -> None:
         run = self.current(data)
         if not self.asked[run.run_id]:
             return
-        effect_id = data.draw(st.sampled_from(self.asked[run.run_id]))["effectId"]
+        effect, handed_out = data.draw(st.sampled_from(self.asked[run.run_id]))
+        effect_id = effect["effectId"]
         if fails:
             work: Any = partial(
                 outcome.record_error, run=run, effect_id=effect_id, error="lost", now_ms=self.now
@@ -257,6 +260,7 @@ class Interleavings(RuleBasedStateMachine):
                 failed=False,
                 cancelled=False,
                 now_ms=self.now,
+                handed_out=handed_out if knows else None,
             )
         active = self.owns(run) and self.session.turn_id == run.turn_id
         result = self.do(work)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from protocol.errors import HarnessApiError
 from services.dev_core.store import sessions
@@ -15,8 +16,7 @@ from services.dev_core.store.sessions import Session
 _PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,512}")
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRun:
+class HeldRun(msgspec.Struct, frozen=True):
     """A run's grant: who may write, for which turn."""
 
     run_id: str
@@ -39,8 +39,7 @@ def own_session(tx: Tx, run: HeldRun) -> Session:
     return session
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedEffect:
+class OwnedEffect(msgspec.Struct, frozen=True):
     """An effect of a run that owns its session; `status` None: it was never asked for.
 
     `active`: the run's turn is still the one under way.
@@ -56,6 +55,13 @@ class OwnedEffect:
     request_hash: str
     label: str
     outcome: str | None
+
+
+class HandedOut(msgspec.Struct, frozen=True):
+    """An effect that a harness carries out, as far as it never changes; `label` as in the effect's row."""
+
+    kind: str
+    label: str
 
 
 def own_effect(tx: Tx, run: HeldRun, effect_id: str) -> OwnedEffect:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 
 from protocol import jsjson
@@ -19,6 +20,7 @@ from protocol.canonical import canonical_request
 from protocol.errors import HarnessApiError
 from protocol.methods import EffectIntent
 from services.dev_core.effects.held import (
+    HandedOut,
     HeldRun,
     OwnedEffect,
     check_effect_id,
@@ -38,8 +40,7 @@ _NOT_YET: Final = frozenset({"agent", "fn", "verify"})
 IntentStatus: TypeAlias = Literal["execute", "rejoin", "save", "pending", "uncertain", "completed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """One `effect.intent`. `document` is the effect as it came; `plain` as in jsjson.Parsed."""
 
     effect: EffectIntent
@@ -48,8 +49,7 @@ class Asked:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The answer; `outcome` is JSON text. `action` says that an Action is to be posted.
 
     With `save` there is no answer yet: the core saves an artifact first.
@@ -58,6 +58,8 @@ class Decision:
     status: IntentStatus
     outcome: str | None = None
     action: bool = False
+    handed_out: HandedOut | None = None
+    """What the harness is to carry out."""
 
     def answer(self) -> dict[str, Any]:
         """The result of the request."""
@@ -136,7 +138,7 @@ def _known(tx: Tx, row: OwnedEffect, recovery: Recovery, now_ms: int) -> Decisio
         case "invoking" if recovery.joins(row.runner):
             effects.count_attempt(tx, row.session_id, row.effect_id)
             events.append(tx, row.session_id, "effect.rejoined", row.turn_id, row.label, now_ms)
-            return Decision("rejoin")
+            return Decision("rejoin", handed_out=HandedOut(row.kind, row.label))
         case "invoking":
             error = "An earlier run started this effect and nobody knows its outcome"
             effects.make_uncertain(tx, row.session_id, row.effect_id, error, now_ms)
@@ -179,8 +181,10 @@ def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Dec
         _record(tx, run, asked, runner=runner, event=kind, now_ms=now_ms, outcome=NULL_OUTCOME)
         return Decision("completed", NULL_OUTCOME)
     if runner != "action":
-        _record(tx, run, asked, runner=runner, event=None, now_ms=now_ms)
-        return Decision("save" if runner == "artifact" else "execute")
+        label = _record(tx, run, asked, runner=runner, event=None, now_ms=now_ms)
+        if runner == "artifact":
+            return Decision("save")
+        return Decision("execute", handed_out=HandedOut(asked.effect.kind, label))
     url = agents.actions_url_of_session(tx, run.session_id)
     if url is not None:
         _record(tx, run, asked, runner=runner, event="action.pending", now_ms=now_ms)
@@ -223,8 +227,8 @@ def _record(
     event: str | None,
     now_ms: int,
     outcome: str | None = None,
-) -> None:
-    """Writes the effect's row, and an event that shows the outcome when there is one.
+) -> str:
+    """Writes the effect's row, and an event that shows the outcome when there is one; the effect's label.
 
     What the harness carries out gets its event with its outcome: the row says when it was handed out.
     """
@@ -255,6 +259,7 @@ def _record(
     if event is not None:
         shown = None if outcome is None else effect.effect_id
         events.append(tx, run.session_id, event, run.turn_id, label, now_ms, effect_id=shown)
+    return label
 
 
 def _label(asked: Asked) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class EffectRequests:
         effect_id = params.effect.effect_id
         if effect_id in run.asked:
             raise HarnessApiError("invalid", f"The run asked about the effect {effect_id} before")
-        run.asked.add(effect_id)
+        run.asked[effect_id] = None
 
         def decided(decision: Decision | None, error: BaseException | None) -> None:
             if decision is None:
@@ -50,6 +50,7 @@ class EffectRequests:
             if decision.status == "save":
                 serving.go_on(self._saver.save(run, effect_id, asked.document.get("input")))
                 return
+            run.asked[effect_id] = decision.handed_out
             if decision.action:
                 self._poster.post(run.session_id, effect_id)
             serving.answer(decision.answer())
@@ -91,6 +92,7 @@ class EffectRequests:
                 failed=outcome.is_failure(params.value),
                 cancelled=run.abort is not None and run.abort.kind == "cancel",
                 now_ms=now_ms(),
+                handed_out=run.asked.get(effect_id),
             )
 
         def recorded(text: str | None, error: BaseException | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from protocol.errors import HarnessApiError
-from services.dev_core.effects.held import HeldRun
+from services.dev_core.effects.held import HandedOut, HeldRun
 from services.dev_core.harness.connection import Connection
 from services.dev_core.manifests import ManifestFacts, McpTools
 from services.dev_core.run_tokens import RunToken
@@ -19,8 +19,8 @@ class Run:
     """One leased segment.
 
     `answer` is the lease's result (JSON text). `lease_until` is in the loop's time. `asked` holds the
-    effects the run asked about. `ended_by` is the method that ended the run and the answer it is getting.
-    `again`: the session became runnable while the run held it.
+    effects the run asked about, and what it was handed of them. `ended_by` is the method that ended the run
+    and the answer it is getting. `again`: the session became runnable while the run held it.
     """
 
     held: HeldRun
@@ -31,7 +31,7 @@ class Run:
     lease_until: float
     token: RunToken
     abort: Abort | None = None
-    asked: set[str] = field(default_factory=set)
+    asked: dict[str, HandedOut | None] = field(default_factory=dict)
     ended_by: tuple[str, asyncio.Future[Any]] | None = None
     over: bool = False
     again: bool = False

@@ -40,6 +40,8 @@ AUTOCHECKPOINT_PAGES: Final = 8192
 SLOW_COMMIT_S: Final = 0.25
 SLOW_PAUSE_S: Final = 5.0
 """After a commit in the loop took longer than the former, the thread commits for the latter."""
+MAX_KNOWN_SEQS: Final = 10_000
+"""Sessions whose newest event's seq is remembered; at one more all are forgotten and read anew."""
 _JOURNAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _CACHED_STATEMENTS: Final = 256
 _CACHE_KIB: Final = 16 * 1024
@@ -53,13 +55,28 @@ class StoreFailed(Exception):
 
 
 class Tx:
-    """What a transaction may use: statements, and the list of sessions that got events."""
+    """What a transaction may use: statements, and the list of sessions that got events.
 
-    __slots__ = ("_connection", "touched")
+    `seqs` holds the seq of the newest event of sessions: nobody else writes the database, so it is read once.
+    """
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    __slots__ = ("_connection", "_seqs", "touched")
+
+    def __init__(self, connection: sqlite3.Connection, seqs: dict[str, int] | None = None) -> None:
         self._connection = connection
+        self._seqs = {} if seqs is None else seqs
         self.touched: dict[str, bool] = {}
+
+    def next_seq(self, session_id: str) -> int:
+        """The seq of an event that is to be written now."""
+        seq = self._seqs.get(session_id)
+        if seq is None:
+            row = self.one("SELECT max(seq) FROM events WHERE session_id = ?", (session_id,))
+            seq = 0 if row is None or row[0] is None else int(row[0])
+            if len(self._seqs) >= MAX_KNOWN_SEQS:
+                self._seqs.clear()
+        self._seqs[session_id] = seq + 1
+        return seq + 1
 
     def touch(self, session_id: str, *, at_once: bool) -> None:
         """The session got an event; `at_once`: whoever watches the session waits for it."""
@@ -107,6 +124,8 @@ class _Lane:
     new: list[_Job] = field(default_factory=list)
     """Of this turn of the loop, not handed over yet."""
     thread: threading.Thread | None = None
+    seqs: dict[str, int] = field(default_factory=dict)
+    """What its transactions know of the newest events (see Tx); forgotten when one of them fails."""
 
 
 class Store:
@@ -339,6 +358,7 @@ def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
         assert touched is not None
         connection.execute("COMMIT")
     except sqlite3.Error as error:
+        lane.seqs.clear()
         with contextlib.suppress(sqlite3.Error):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -359,13 +379,14 @@ def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, b
     touched: dict[str, bool] = {}
     connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
     for job in batch:
-        tx = Tx(connection)
+        tx = Tx(connection, lane.seqs)
         changes = connection.total_changes
         if savepoints:
             connection.execute("SAVEPOINT job")
         try:
             job.result, job.error = job.work(tx), None
         except Exception as error:  # The transaction's own error: its caller gets it.
+            lane.seqs.clear()
             job.error = StoreFailed(str(error)) if isinstance(error, sqlite3.Error) else error
             if not connection.in_transaction:
                 # A full disk and the like make SQLite undo everything, not just the statement.

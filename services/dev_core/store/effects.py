@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from services.dev_core.store.database import Tx
 
 EffectStatus: TypeAlias = Literal["invoking", "pending", "completed", "uncertain"]
@@ -15,8 +17,7 @@ latter at once."""
 ActionState: TypeAlias = Literal["new", "sent", "accepted", "settled", "withdrawn"]
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """One effect.
 
     `label` is JSON text, what every event of the effect says of it; `request` the intent's document;
@@ -86,6 +87,32 @@ def complete(tx: Tx, session_id: str, effect_id: str, outcome: str, now_ms: int)
         "WHERE session_id = ? AND effect_id = ?",
         (outcome, now_ms, session_id, effect_id),
     )
+
+
+_COMPLETE_HELD: Final = (
+    "UPDATE effects SET status = 'completed', outcome = ?, error = NULL, ended_ms = ? "
+    "WHERE session_id = ? AND effect_id = ? AND turn_id = ? AND status = 'invoking' AND EXISTS "
+    "(SELECT 1 FROM sessions WHERE id = ? AND epoch = ? AND lease_owner = ? AND turn_id = ?)"
+)
+
+
+def complete_held(
+    tx: Tx,
+    session_id: str,
+    turn_id: str,
+    effect_id: str,
+    outcome: str,
+    *,
+    epoch: int,
+    owner: str,
+    now_ms: int,
+) -> bool:
+    """Records an outcome if the effect runs, its turn is under way and this owner has the session.
+
+    False: something of that is not so, and nothing was written.
+    """
+    held = (outcome, now_ms, session_id, effect_id, turn_id, session_id, epoch, owner, turn_id)
+    return tx.run(_COMPLETE_HELD, held) == 1
 
 
 def make_uncertain(tx: Tx, session_id: str, effect_id: str, error: str, now_ms: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from protocol import jsjson
 from protocol.jsjson import RawJson
@@ -11,17 +12,14 @@ from services.dev_core.clock import iso_time
 from services.dev_core.store.database import Tx
 
 _APPEND: Final = (
-    "INSERT INTO events (session_id, seq, type, turn_id, effect_id, base, time_ms, payload) VALUES "
-    "(?1, (SELECT coalesce(max(seq), 0) + 1 FROM events WHERE session_id = ?1), ?2, ?3, ?4, ?5, ?6, ?7) "
-    "RETURNING seq"
+    "INSERT INTO events (session_id, seq, type, turn_id, effect_id, base, time_ms, payload) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-
 _TURN: Final = "turn."
 """Begins the types of events that say how a turn stands: whoever watches a session waits for these."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event; `payload` is JSON text, with the outcome of its effect where it shows one."""
 
     seq: int
@@ -60,10 +58,10 @@ def append(
     end of the payload, which then may not be empty.
     """
     text = payload if isinstance(payload, str) else jsjson.dumps(payload, plain=True)
-    row = tx.one(_APPEND, (session_id, kind, turn_id, effect_id, base, now_ms, text))
-    assert row is not None
+    seq = tx.next_seq(session_id)
+    tx.run(_APPEND, (session_id, seq, kind, turn_id, effect_id, base, now_ms, text))
     tx.touch(session_id, at_once=kind.startswith(_TURN))
-    return int(row[0])
+    return seq
 
 
 def last_seq(tx: Tx, session_id: str) -> int:

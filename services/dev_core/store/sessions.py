@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from services.dev_core.store.database import Tx
 
@@ -20,8 +21,7 @@ OPEN_STATUSES: Final[frozenset[str]] = frozenset({"runnable", "running", "waitin
 """A turn is under way."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """A session's hot row. `turn_id` is None while no turn is under way."""
 
     id: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from protocol import jsjson
 from services.dev_core.store import effects, events, sessions
@@ -13,8 +14,7 @@ from services.dev_core.store.sessions import Session
 LAPSED_ERROR: Final = "The harness that ran this effect went away before it reported an outcome"
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """A lease that was taken, and everything a run starts from. Texts are JSON."""
 
     session: Session
@@ -43,7 +43,8 @@ def take(tx: Tx, session_id: str, *, owner: str, run_id: str, until_ms: int, now
         "updated_ms = ? WHERE id = ?",
         (epoch, owner, until_ms, now_ms, session_id),
     )
-    sessions.drop_document(tx, session_id, "waits")
+    if "waits" in documents:
+        sessions.drop_document(tx, session_id, "waits")
     outcomes = effects.completed_of_segment(tx, session_id, session.turn_id, session.segment)
     events.append(
         tx,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import UNSET
 
 from protocol import jsjson
@@ -42,16 +43,14 @@ class Abort:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """One recorded edit: the entries that were appended after `keep` others."""
 
     keep: int
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """What an output came to.
 
     `cursor` is answered when the transcript was kept, `refusal` is answered instead of a result. `offer`:
@@ -96,8 +95,7 @@ def _edit(edit: TranscriptEdit, plain: bool) -> Edit:
     return Edit(edit.keep, tuple(Entry.from_value(entry, plain) for entry in edit.entries))
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """An output with its documents as JSON text, ready for the transaction."""
 
     method: str
