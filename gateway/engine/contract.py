@@ -195,6 +195,53 @@ class Step:
     result: SegmentResult | None = None
 
 
+class AgentPhase(enum.StrEnum):
+    """What an agent is in the middle of."""
+
+    HOOKS = "asks its hooks"
+    SUMMARY = "has its conversation summed up"
+    MODEL = "asks the model"
+    CALLS = "runs the calls of its plan"
+    OVER = "has ended its segment"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSnapshot:
+    """One agent in the middle of its segment: the root, or an agent that runs as its tool.
+
+    `path` names the agents from the root on ("boss/scout"), `delegation_id` the call of its parent that it
+    runs for. `turn_id`, `step_id` and `step_number` are None before its first step. `state` is its state
+    document as it stands, without the transcript. `turn_patch` is what the turn's first hook changed,
+    `counters` the ids taken so far by prefix (agent-engine 7), `steps` those that the segment has behind it.
+    """
+
+    path: str
+    delegation_id: str | None
+    phase: AgentPhase
+    turn_id: str | None
+    step_id: str | None
+    step_number: int | None
+    state: Mapping[str, JsonValue]
+    transcript: Sequence[Entry]
+    turn_patch: Mapping[str, JsonValue]
+    counters: Mapping[str, int]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a segment stands between two of its steps, for people who look into it.
+
+    `waiting` are the effects in flight, in the order in which they were asked for, `suspended` those that
+    were answered without an outcome. `agents` has the root first; a flow has none.
+    """
+
+    waiting: Sequence[str]
+    suspended: Mapping[str, Literal["pending", "uncertain"]]
+    abort: Abort | None
+    agents: Sequence[AgentSnapshot]
+
+
 class Engine(Protocol):
     """One segment.
 

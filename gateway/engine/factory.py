@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Literal
 
 from gateway.engine.agent.engine import prepare_agent
-from gateway.engine.contract import Engine, SegmentInput, SegmentResult
+from gateway.engine.contract import SegmentInput
 from gateway.engine.definitions import DefinitionCache
 from gateway.engine.flow.engine import prepare_flow
 from gateway.engine.host import Host
-from gateway.engine.segment import Segment
-from gateway.engine.tasks import Work
+from gateway.engine.segment import Prepared, Segment
 
 
 def make_engine(
     kind: Literal["agent", "flow"], segment: SegmentInput, definitions: DefinitionCache | None = None
-) -> Engine:
+) -> Segment:
     """The engine of one segment. `definitions` are shared between runs; without them nothing is."""
     shared = definitions if definitions is not None else DefinitionCache()
 
-    def prepare(host: Host) -> Work[SegmentResult]:
+    def prepare(host: Host) -> Prepared:
         if kind == "flow":
-            return prepare_flow(segment, shared, host)
+            return Prepared(prepare_flow(segment, shared, host))
         return prepare_agent(segment, shared, host)
 
     return Segment(Host(segment.outcomes, segment.observe, repeats=kind == "flow"), prepare)

@@ -79,15 +79,17 @@ class Host:
         self._suspended[effect.effect_id] = (asked, status)
         raise Suspended(effect.effect_id)
 
-    def suspended(self) -> list[str]:
+    def suspended(self) -> dict[str, Literal["pending", "uncertain"]]:
         """The effects without an outcome, in the order in which they were asked for."""
-        return sorted(self._suspended, key=self._suspended.__getitem__)
+        by_asking = sorted(self._suspended.items(), key=lambda item: item[1])
+        return {effect_id: status for effect_id, (_, status) in by_asking}
 
     def suspension(self) -> SegmentResult | None:
         """How the segment ends when some effect has no outcome; None when all have one."""
         if not self._suspended:
             return None
-        uncertain = any(status == "uncertain" for _, status in self._suspended.values())
-        return SegmentResult(
-            status="uncertain" if uncertain else "waiting", effect_ids=tuple(self.suspended())
+        suspended = self.suspended()
+        status: Literal["uncertain", "waiting"] = (
+            "uncertain" if "uncertain" in suspended.values() else "waiting"
         )
+        return SegmentResult(status=status, effect_ids=tuple(suspended))

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from gateway.engine.contract import Abort, Answer, SegmentResult, Step
+from gateway.engine.contract import Abort, AgentSnapshot, Answer, SegmentResult, Snapshot, Step
 from gateway.engine.host import Host
 from gateway.engine.tasks import Tasks, Work
 
-Prepare: TypeAlias = Callable[[Host], Work[SegmentResult]]
+Look: TypeAlias = Callable[[Sequence[str]], Sequence[AgentSnapshot]]
+"""Shows the agents that run in a segment; told the effects in flight."""
+
+
+def no_agents(_waiting: Sequence[str]) -> Sequence[AgentSnapshot]:
+    """The `Look` of a segment without agents."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A segment that has passed its checks: the work that gives its result, and a look at what runs in it."""
+
+    work: Work[SegmentResult]
+    look: Look = no_agents
+
+
+Prepare: TypeAlias = Callable[[Host], Prepared]
 
 
 class Segment:
@@ -23,6 +41,7 @@ class Segment:
         self._host = host
         self._prepare: Prepare | None = prepare
         self._tasks: Tasks[SegmentResult] | None = None
+        self._look: Look = no_agents
 
     def start(self, now_ms: float) -> Step:
         """Checks the input and runs to the first effects. Raises EngineRefused (agent-engine 4.2)."""
@@ -30,7 +49,9 @@ class Segment:
         if prepare is None:
             raise ValueError("a segment starts once")
         self._host.now_ms = now_ms
-        self._tasks = Tasks(prepare(self._host))
+        prepared = prepare(self._host)
+        self._look = prepared.look
+        self._tasks = Tasks(prepared.work)
         return self._step(self._tasks)
 
     def resolve(self, effect_id: str, answer: Answer, now_ms: float) -> Step:
@@ -46,6 +67,19 @@ class Segment:
         if self._host.abort is None:
             self._host.abort = abort
         return Step()
+
+    def snapshot(self) -> Snapshot:
+        """Where the segment stands, as of the last step; changes nothing, and costs nothing until it is asked
+        for. What it holds stays as it is while the segment goes on. Raises ValueError before `start`."""
+        if self._tasks is None:
+            raise ValueError("the segment has not started")
+        waiting = self._tasks.waiting()
+        return Snapshot(
+            waiting=waiting,
+            suspended=self._host.suspended(),
+            abort=self._host.abort,
+            agents=tuple(self._look(waiting)),
+        )
 
     def _step(self, tasks: Tasks[SegmentResult]) -> Step:
         effects = tasks.run()

@@ -119,6 +119,10 @@ class Tasks(Generic[T]):
                 del self._repeated[effect_id]
         self._ready.append((task, answer))
 
+    def waiting(self) -> tuple[str, ...]:
+        """The effects in flight, in the order in which they were asked for."""
+        return tuple(self._waiting)
+
     def run(self) -> tuple[EffectRequest, ...]:
         """Runs until every work waits or the root has ended; returns the effects asked for, in order."""
         ready = self._ready

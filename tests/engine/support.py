@@ -13,7 +13,6 @@ from gateway.engine.contract import (
     Answer,
     Completed,
     EffectRequest,
-    Engine,
     HostError,
     Pending,
     RecordedOutcome,
@@ -25,6 +24,7 @@ from gateway.engine.contract import (
 )
 from gateway.engine.definitions import DefinitionCache
 from gateway.engine.factory import make_engine
+from gateway.engine.segment import Segment
 from protocol import jsjson
 from protocol.canonical import manifest_hash
 from protocol.transcript import Entry, entries_of
@@ -146,7 +146,7 @@ class Player:
         if isinstance(state, dict):
             checkpoint_ = {**checkpoint_, "state": {**state, "transcript": []}}
         self.transcript = transcript
-        self.engine: Engine = make_engine(
+        self.engine: Segment = make_engine(
             "agent",
             SegmentInput(
                 manifest=manifest,

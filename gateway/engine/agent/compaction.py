@@ -31,6 +31,10 @@ CLIPPED_UNITS: Final = 2000
 """Where long values are cut in what a summary is asked for, in UTF-16 code units."""
 
 
+SUMMARY_CALL: Final = "compaction-"
+"""How the invocation ids of summary calls begin."""
+
+
 class Compactor:
     """Compacts the transcript of one agent."""
 
@@ -82,7 +86,7 @@ class Compactor:
         """The summary of the entries: chunk after chunk, each together with the summary so far."""
         context = self._context
         window = context.state.transcript.window
-        identity = f"compaction-{place.step_id}"
+        identity = f"{SUMMARY_CALL}{place.step_id}"
         if about["trigger"] == "overflow":
             identity += "-overflow"
         chunks = list(chunks_of(_texts(older), window))

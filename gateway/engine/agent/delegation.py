@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -18,7 +18,7 @@ from gateway.engine.agent.plan import PlanCall
 from gateway.engine.agent.rollover import Rollover
 from gateway.engine.agent.state import AgentState
 from gateway.engine.agent.transcript import Transcript
-from gateway.engine.contract import EffectRequest, EngineRefused
+from gateway.engine.contract import AgentSnapshot, EffectRequest, EngineRefused
 from gateway.engine.failures import HostFailure
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
@@ -50,6 +50,11 @@ class Delegations:
         self._parent = parent
         self._definition_of = definition_of
         self._definitions: dict[str, AgentDefinition] = {}
+        self._running: dict[str, AgentRun] = {}
+
+    def snapshots(self, waiting: Sequence[str]) -> list[AgentSnapshot]:
+        """Where each child that runs now stands, `waiting` being the effects in flight."""
+        return [run.snapshot(waiting) for run in self._running.values()]
 
     def run(self, call: PlanCall, manifest: Mapping[str, Any]) -> Work[JsonValue]:
         """The call's outcome. Raises Suspended, and what the host raises about either journal entry."""
@@ -87,7 +92,11 @@ class Delegations:
         ids = parent.ids.nested(ref.delegation_id)
         context = replace(parent, origin=origin, definition=definition, state=state, ids=ids)
         run = AgentRun(context, Rollover(None, parent.host.now_ms))
-        ending = yield from run.run(Message({"kind": "user-message", "text": task}))
+        self._running[ref.delegation_id] = run
+        try:
+            ending = yield from run.run(Message({"kind": "user-message", "text": task}))
+        finally:
+            del self._running[ref.delegation_id]
         return _settled(ending, state.transcript)
 
     def _definition(self, manifest: Mapping[str, Any]) -> AgentDefinition:

@@ -9,7 +9,6 @@ from gateway.engine.agent.checkpoint import Checkpoint, read_checkpoint
 from gateway.engine.agent.context import AgentContext
 from gateway.engine.agent.definition import AgentDefinition
 from gateway.engine.agent.delegation import Delegations
-from gateway.engine.agent.dispatch import Delegate
 from gateway.engine.agent.ids import IdScope
 from gateway.engine.agent.input import Continue, Event, read_input
 from gateway.engine.agent.loop import AgentRun, Ending
@@ -19,15 +18,16 @@ from gateway.engine.agent.rollover import Rollover
 from gateway.engine.agent.saved_plan import check_contract, check_plan
 from gateway.engine.agent.state import AgentState
 from gateway.engine.agent.state_check import check_combination, check_state
-from gateway.engine.contract import ABSENT, Absent, SegmentInput, SegmentResult
+from gateway.engine.contract import ABSENT, Absent, AgentSnapshot, SegmentInput, SegmentResult
 from gateway.engine.definitions import AgentManifest, DefinitionCache
 from gateway.engine.failures import EngineFailure, WorkFailed
 from gateway.engine.host import Host
+from gateway.engine.segment import Prepared
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
 
 
-def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Host) -> Work[SegmentResult]:
+def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Host) -> Prepared:
     """Checks everything a segment starts from, and makes its work. Raises EngineRefused."""
     manifest = definitions.manifest(segment.manifest)
     checkpoint = read_checkpoint(segment.checkpoint, manifest)
@@ -49,14 +49,20 @@ def prepare_agent(segment: SegmentInput, definitions: DefinitionCache, host: Hos
         ids=IdScope.of_segment(checkpoint.turn_id, checkpoint.segment),
         info=checkpoint.info,
     )
-    delegate = _delegate(context, definitions, segment.session_tools)
-    run = AgentRun(context, Rollover(segment.yield_after, host.now_ms), delegate)
-    return _segment(run, state, event, host)
+    children = _delegations(context, definitions, segment.session_tools)
+    run = AgentRun(
+        context, Rollover(segment.yield_after, host.now_ms), None if children is None else children.run
+    )
+
+    def look(waiting: Sequence[str]) -> Sequence[AgentSnapshot]:
+        return [run.snapshot(waiting), *(() if children is None else children.snapshots(waiting))]
+
+    return Prepared(_segment(run, state, event, host), look)
 
 
-def _delegate(
+def _delegations(
     context: AgentContext, definitions: DefinitionCache, session_tools: Sequence[Any]
-) -> Delegate | None:
+) -> Delegations | None:
     """What runs the agents that the root has as tools; None when it has none."""
     if all(tool.agent is None for tool in context.definition.tools.tools):
         return None
@@ -64,7 +70,7 @@ def _delegate(
     def definition_of(manifest: Mapping[str, Any]) -> AgentDefinition:
         return definitions.child(manifest, session_tools, context.definition.agent_id)
 
-    return Delegations(context, definition_of).run
+    return Delegations(context, definition_of)
 
 
 def _read_state(

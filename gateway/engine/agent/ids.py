@@ -27,6 +27,10 @@ class IdScope:
         self._counters[prefix] = count
         return f"{prefix}_{self.seed}_{count}"
 
+    def taken(self) -> dict[str, int]:
+        """How many ids of each prefix were given out."""
+        return dict(self._counters.items())
+
     def nested(self, delegation_id: str) -> IdScope:
         """A fresh scope for a delegation."""
         return IdScope(f"{self.seed}_{delegation_id}")

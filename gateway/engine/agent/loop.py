@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +15,7 @@ from gateway.engine.agent.dispatch import Delegate, Dispatched, Dispatcher
 from gateway.engine.agent.hook_results import TurnDecision
 from gateway.engine.agent.hooks import Hooks
 from gateway.engine.agent.input import Event, Message
+from gateway.engine.agent.phase import phase_of
 from gateway.engine.agent.plan import Plan
 from gateway.engine.agent.rollover import Rollover
 from gateway.engine.agent.sealing import checked_output
@@ -27,7 +29,7 @@ from gateway.engine.agent.step import (
     as_engine_failure,
     replaced,
 )
-from gateway.engine.contract import ABSENT, Absent
+from gateway.engine.contract import ABSENT, Absent, AgentSnapshot
 from gateway.engine.failures import EngineFailure, Suspended, WorkFailed
 from gateway.engine.tasks import Work
 from protocol.jsjson import JsonValue
@@ -59,6 +61,25 @@ class AgentRun:
         self._steps = Steps(context, self._hooks)
         self._compactor = Compactor(context)
         self._overflow_met = False
+        self._place: Place | None = None
+
+    def snapshot(self, waiting: Sequence[str]) -> AgentSnapshot:
+        """Where it stands, `waiting` being the effects in flight."""
+        state, origin, place = self._state, self._context.origin, self._place
+        child = origin.child
+        return AgentSnapshot(
+            path=state.agent_id if child is None else child.path,
+            delegation_id=None if child is None else child.delegation_id,
+            phase=phase_of(state, origin, waiting),
+            turn_id=None if place is None else place.turn_id,
+            step_id=None if place is None else place.step_id,
+            step_number=None if place is None else place.number,
+            state=state.document(),
+            transcript=tuple(state.transcript.entries),
+            turn_patch=self._steps.turn_patch,
+            counters=self._ids.taken(),
+            steps=self._rollover.steps,
+        )
 
     def run(self, event: Event) -> Work[Ending]:
         """Runs to the end of the segment. Raises Suspended; every other failure becomes an ending."""
@@ -77,6 +98,7 @@ class AgentRun:
         self._ids.new_id("run")
         if plan is not None:
             turn_id, number = plan.turn_id, plan.step_number + 1
+            self._place = Place(turn_id, plan.step_id, plan.step_number, opens_turn=False)
             self._go_on(turn_id)
             ending = yield from self._dispatch(plan)
             if ending is not None:
@@ -116,7 +138,7 @@ class AgentRun:
                 return self._cancelled()
             if self._rollover.due(self._host.now_ms):
                 return self._yielded(turn_id)
-            place = Place(turn_id, self._ids.new_id("step"), number, opens_turn)
+            place = self._place = Place(turn_id, self._ids.new_id("step"), number, opens_turn)
             yield from self._compactor.before_step(place)
             step = yield from self._steps.run(place)
             ending = yield from self._take(step, place)
