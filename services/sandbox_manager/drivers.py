@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -14,8 +15,16 @@ from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.specs import BackendSpec
 
-DriverName = Literal["auto", "bwrap", "emulated"]
-DRIVERS: Final = ("auto", "bwrap", "emulated")
+DriverName = Literal["auto", "bwrap", "emulated", "container"]
+DRIVERS: Final = ("auto", "bwrap", "emulated", "container")
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSettings:
+    """Of the container driver: what the engine's host calls the harness root, and whether images are pulled."""
+
+    host_root: Path | None = None
+    pull: bool = False
 
 
 def workspaces_identity(uid: int) -> Identity | None:
@@ -23,9 +32,16 @@ def workspaces_identity(uid: int) -> Identity | None:
     return Identity(uid, uid) if os.geteuid() == 0 else None
 
 
-def make_backend(driver: DriverName, root: Path, uid: int) -> Backend:
-    """The backend of a driver; `auto` takes bubblewrap where it works, else the emulated shell."""
+def make_backend(
+    driver: DriverName, root: Path, uid: int, containers: ContainerSettings = ContainerSettings()
+) -> Backend:
+    """The backend of a driver; `auto` takes bubblewrap where it works, else the emulated shell.
+
+    Containers are only taken when they are asked for: who holds an engine's socket is root on its host.
+    """
     identity = workspaces_identity(uid)
+    if driver == "container":
+        return _container_backend(root, identity, containers)
     bwrap = BwrapBackend(root, find_bwrap(), identity)
     emulated = EmulatedBackend(root, identity)
     match driver:
@@ -35,6 +51,15 @@ def make_backend(driver: DriverName, root: Path, uid: int) -> Backend:
             return emulated
         case "auto":
             return FirstUsable((bwrap, emulated))
+
+
+def _container_backend(root: Path, identity: Identity | None, settings: ContainerSettings) -> Backend:
+    # Imported when it is used: nobody else needs the engine's client.
+    from services.sandbox_manager.container.driver import ContainerBackend
+    from services.sandbox_manager.container.engine import Engine
+
+    host_root = None if settings.host_root is None else settings.host_root / root.name
+    return ContainerBackend(root, identity, engine=Engine(None), host_root=host_root, pull=settings.pull)
 
 
 class FirstUsable:

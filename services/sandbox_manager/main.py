@@ -27,7 +27,7 @@ def now_text() -> str:
 
 def make_service(settings: Settings, root: Root, records: RecordStore) -> SandboxManagerService:
     """The service that the settings describe."""
-    backend = make_backend(settings.driver, root.path, settings.uid)
+    backend = make_backend(settings.driver, root.path, settings.uid, settings.containers)
     return SandboxManagerService(
         root,
         lambda tenant_id, preference: Manager(tenant_id, preference, [backend], records),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
 from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
-from services.sandbox_manager.drivers import DRIVERS, DriverName
+from services.sandbox_manager.drivers import DRIVERS, ContainerSettings, DriverName
 
 __all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
 
 DEFAULT_LISTEN: Final = "0.0.0.0:4430"
 DEFAULT_ROOT: Final = "/harness"
 DRIVER_SETTING: Final = "WHIPPLETREE_SANDBOX_DRIVER"
+HOST_ROOT_SETTING: Final = "WHIPPLETREE_SANDBOX_HOST_ROOT"
+PULL_SETTING: Final = "WHIPPLETREE_SANDBOX_PULL"
 UID_SETTING: Final = "WHIPPLETREE_SANDBOX_UID"
 DEFAULT_UID: Final = 65_431
 """In the range that Debian keeps free of accounts."""
@@ -32,6 +34,7 @@ class Settings:
     root: Path
     driver: DriverName = "auto"
     uid: int = DEFAULT_UID
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
 
     @property
     def workspaces(self) -> Path:
@@ -44,11 +47,14 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     env = Environment(environ)
     server = read_server_settings(env, DEFAULT_LISTEN)
     root = Path(env.absolute_path("NYLORUN_HARNESS_ROOT", DEFAULT_ROOT))
-    driver: DriverName = "auto"
-    if env.text(DRIVER_SETTING) == "container":
-        env.problem(f"{DRIVER_SETTING}=container is not built yet; use {', '.join(DRIVERS)}.")
-    else:
-        driver = cast(DriverName, env.choice(DRIVER_SETTING, DRIVERS, "auto"))
+    driver = cast(DriverName, env.choice(DRIVER_SETTING, DRIVERS, "auto"))
+    host_root = env.text(HOST_ROOT_SETTING)
+    if host_root is not None and not host_root.startswith("/"):
+        env.problem(f"{HOST_ROOT_SETTING} must be an absolute path.")
+    containers = ContainerSettings(
+        host_root=None if host_root is None else Path(host_root),
+        pull=env.choice(PULL_SETTING, ("never", "missing"), "never") == "missing",
+    )
     uid = env.integer(UID_SETTING, DEFAULT_UID, 1, 2**31 - 2)
     env.finish()
-    return Settings(server=server, root=root, driver=driver, uid=uid)
+    return Settings(server=server, root=root, driver=driver, uid=uid, containers=containers)

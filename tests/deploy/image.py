@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.deploy.engine import EngineError, call
@@ -32,12 +31,15 @@ def why_no_base():
     return f"{reason}; or name one in WHIPPLETREE_BASE_IMAGE"
 
 
-def build(engine, folder, report):
+def make_base(engine, folder, report):
+    """Makes the base image unless one is named; `report(step, seconds)` hears of it. Raises EngineError."""
+    _timed(report, "base image", lambda: _base(engine, folder))
+
+
+def build(engine, report):
     """Builds IMAGE; `report(step, seconds)` hears of each step. Raises EngineError."""
-    with ThreadPoolExecutor(1) as beside:
-        wheels = beside.submit(_timed, report, "make wheels", _make_wheels)
-        base = _timed(report, "base image", lambda: _base(engine, folder))
-        wheels.result()
+    _timed(report, "make wheels", _make_wheels)
+    base = os.environ.get("WHIPPLETREE_BASE_IMAGE") or BASE
     _timed(report, "docker build", lambda: _build(engine, base))
 
 
@@ -53,9 +55,8 @@ def _make_wheels():
 
 
 def _base(engine, folder):
-    named = os.environ.get("WHIPPLETREE_BASE_IMAGE")
-    if named:
-        return named
+    if os.environ.get("WHIPPLETREE_BASE_IMAGE"):
+        return
     archive = folder / "base.tar"
     include = ",".join(PACKAGES)
     call(
@@ -71,7 +72,6 @@ def _base(engine, folder):
     )
     engine.docker("import", str(archive), BASE, timeout=120)
     archive.unlink()
-    return BASE
 
 
 def _build(engine, base):

@@ -259,6 +259,12 @@ SANDBOX = {
     "start of a child": ("services.sandbox_manager.emulated.pool:START_LIMIT_S", SECONDS),
 }
 
+CONTAINERS = {
+    "one call to the engine": ("services.sandbox_manager.container.engine:CALL_S", SECONDS),
+    "fetching an image": ("services.sandbox_manager.container.engine:PULL_S", SECONDS),
+    "the streams of a killed container": ("services.sandbox_manager.container.driver:AFTER_KILL_S", SECONDS),
+}
+
 CORE = {
     "a request's body": ("services.dev_core.http.app:MAX_BODY_BYTES", MIB),
     "an agent's or session's id": ("services.dev_core.core:MAX_ID_CHARS", CHARACTERS),
@@ -301,7 +307,15 @@ CORE = {
     "stop of the other processes": ("cli.supervisor:SERVICE_STOP_S", SECONDS),
 }
 
-CONSTANTS: dict[str, tuple[str, Unit]] = {**DOCUMENTS, **GATEWAY, **SERVICES, **MCP, **SANDBOX, **CORE}
+CONSTANTS: dict[str, tuple[str, Unit]] = {
+    **DOCUMENTS,
+    **GATEWAY,
+    **SERVICES,
+    **MCP,
+    **SANDBOX,
+    **CONTAINERS,
+    **CORE,
+}
 """Rows of the page, by their first cell, and the constant (or the default of a dataclass) behind each."""
 
 TWICE = {

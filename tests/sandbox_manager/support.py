@@ -64,9 +64,23 @@ def identity() -> Identity | None:
     return Identity(UID, UID) if os.geteuid() == 0 else None
 
 
+<<<<<<< HEAD
 def make_driver(name: str, root: Path, dialer: Dialer | None = None) -> Backend:
     """A driver over a root; `dialer` replaces what its proxies reach hosts by."""
+=======
+IMAGE_NAME = "WHIPPLETREE_TEST_SANDBOX_IMAGE"
+"""The image that container tests use; the engine is the one of DOCKER_HOST. Without it there are none."""
+
+
+def make_driver(name: str, root: Path) -> Backend:
+    """A driver over a root."""
+>>>>>>> 488c0c7 (Run workspaces in containers of an engine, when that is asked for)
     root.mkdir(parents=True, exist_ok=True)
+    if name == "container":
+        from services.sandbox_manager.container.driver import ContainerBackend
+        from services.sandbox_manager.container.engine import Engine
+
+        return ContainerBackend(root, identity(), engine=Engine(None))
     if name == "bwrap":
         return BwrapBackend(root, find_bwrap(), identity(), dialer)
     return EmulatedBackend(root, identity())
@@ -74,6 +88,8 @@ def make_driver(name: str, root: Path, dialer: Dialer | None = None) -> Backend:
 
 def spec(key: str = "nylorun-tn_a-0000000000000000", **members: Any) -> BackendSpec:
     """A backend spec."""
+    if IMAGE_NAME in os.environ:
+        members.setdefault("image", os.environ[IMAGE_NAME])
     return resolve_spec(members, key)
 
 

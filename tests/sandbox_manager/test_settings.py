@@ -26,7 +26,8 @@ def test_drivers_are_chosen_by_name(driver: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("WHIPPLETREE_SANDBOX_DRIVER", "container", "not built yet"),
+        ("WHIPPLETREE_SANDBOX_HOST_ROOT", "relative", "absolute"),
+        ("WHIPPLETREE_SANDBOX_PULL", "always", "never"),
         ("WHIPPLETREE_SANDBOX_DRIVER", "docker", "must be one of auto, bwrap, emulated"),
         ("WHIPPLETREE_SANDBOX_UID", "0", "WHIPPLETREE_SANDBOX_UID"),
         ("NYLORUN_HARNESS_ROOT", "relative", "NYLORUN_HARNESS_ROOT"),

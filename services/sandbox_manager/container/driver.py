@@ -1,0 +1,302 @@
+"""The container driver: backend `virtual`, isolation `container` (sandbox-manager 16.2).
+
+One container a workspace. What a command leaves running when it ends, or when it is killed, dies with the
+container; the next command starts it again. Files are worked on in the host's folder, like with bubblewrap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Literal
+
+from services.common.logs import get_logger
+from services.sandbox_manager.bwrap.flags import LONGEST_ARGUMENT_BYTES
+from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
+from services.sandbox_manager.container.engine import Engine
+from services.sandbox_manager.container.plan import (
+    PLAN_LABEL,
+    RESTING_PROCESSES,
+    HostFolders,
+    command_words,
+    container_name,
+    create_document,
+    script_words,
+)
+from services.sandbox_manager.contract import (
+    BackendError,
+    ExecResult,
+    GrepQuery,
+    Output,
+    Probe,
+    Traits,
+    output_of,
+)
+from services.sandbox_manager.disk.handle import DiskHandle
+from services.sandbox_manager.disk.identity import Identity, file_pool
+from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.signals import Signal
+from services.sandbox_manager.specs import BackendSpec
+from services.sandbox_manager.text import encode
+
+ROOT_ID_NAME: Final = "container-root"
+OPEN_CHECK_LIMIT_MS: Final = 20_000
+AFTER_KILL_S: Final = 5.0
+"""How long the streams of a killed container may stay open."""
+NETWORK_NOTE: Final = "commands have no network, also where a spec allows hosts"
+_CHECK_FILE: Final = "/tmp/.check"
+_CHECK: Final = (
+    f"cat {_CHECK_FILE}; rm -f {_CHECK_FILE}; echo; command -v bash; echo; grep --version 2>&1 | head -n 1"
+)
+
+
+class ContainerBackend:
+    """Workspaces whose commands run in containers.
+
+    `host_root` is what the engine's host calls `root`. `identity` is given exactly when this process is root.
+    """
+
+    name: Final = "virtual"
+    isolation: Final[Literal["container"]] = "container"
+    traits: Final = Traits()
+
+    def __init__(
+        self,
+        root: Path,
+        identity: Identity | None,
+        *,
+        engine: Engine,
+        host_root: Path | None = None,
+        pull: bool = False,
+    ) -> None:
+        self._root = root
+        self._host_root = host_root or root
+        self._identity = identity
+        self._layout = Layout(root, identity)
+        self._pool = file_pool(identity)
+        self._pull = pull
+        self._root_id = ""
+        self.engine: Final = engine
+
+    async def probe(self) -> Probe:
+        """Asks the engine, and ends what a process before this one left running. See Backend."""
+        try:
+            problem = openat2_problem()
+            if problem is not None:
+                raise BackendError(problem)
+            version = await self.engine.version()
+            await asyncio.to_thread(self._layout.prepare)
+            self._root_id = await asyncio.to_thread(_root_id, self._root)
+            for left in await self.engine.ours(self._root_id):
+                if left.running:
+                    await self.engine.kill(left.id)
+        except BackendError as error:
+            return Probe(self.name, False, self.isolation, f"containers can't be used: {error}")
+        return Probe(self.name, True, self.isolation, f"containers; {NETWORK_NOTE}", version)
+
+    def unmet(self, spec: BackendSpec) -> str | None:
+        """See Backend: nothing is refused; hosts that a spec allows are not reachable yet."""
+        del spec
+        return None
+
+    async def open(self, spec: BackendSpec) -> ContainerHandle:
+        """Makes the folders, adopts or makes the container, tries a command. See Backend."""
+        place = await asyncio.to_thread(self._layout.open, spec.key)
+        try:
+            container_id = await self._container(spec)
+            handle = ContainerHandle(self, place, self._layout, self._pool, container_id)
+        except BaseException:
+            place.close()
+            raise
+        try:
+            await handle.check()
+        except BaseException:
+            handle.release()
+            raise
+        return handle
+
+    async def remove(self, key: str) -> None:
+        """See Backend."""
+        await self.remove_containers(key)
+        await asyncio.to_thread(self._layout.remove, key)
+
+    async def list(self, prefix: str) -> Sequence[str]:
+        """See Backend."""
+        return await asyncio.to_thread(self._layout.keys, prefix)
+
+    async def close(self) -> None:
+        """See Backend."""
+        self._pool.shutdown(wait=False)
+        await self.engine.close()
+
+    async def remove_containers(self, key: str) -> None:
+        """Removes a workspace's container. Raises BackendError."""
+        for found in await self.engine.ours(self._known_root(), key):
+            await self.engine.remove(found.id)
+
+    async def _container(self, spec: BackendSpec) -> str:
+        """A stopped or running container as the spec wants it: the one that is there, or a new one."""
+        root_id = self._known_root()
+        folder = self._host_root / spec.key
+        identity = self._identity or Identity(os.getuid(), os.getgid())
+        folders = HostFolders(str(folder / "workspace"), str(folder / "tmp"))
+        document = create_document(spec, folders, root_id=root_id, identity=identity)
+        for found in await self.engine.ours(root_id, spec.key):
+            if found.plan == document["Labels"][PLAN_LABEL]:
+                if found.running:
+                    await self.engine.kill(found.id)
+                return found.id
+            await self.engine.remove(found.id)
+        return await self.engine.create(container_name(root_id, spec.key), document, pull=self._pull)
+
+    def _known_root(self) -> str:
+        if not self._root_id:
+            raise BackendError("The driver has not been probed.")
+        return self._root_id
+
+
+def _root_id(root: Path) -> str:
+    """What tells this root's containers from those of others; made once, kept beside the workspaces."""
+    path = root / ROOT_ID_NAME
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            kept = path.read_text("ascii").strip()
+            if kept:
+                return kept
+        made = secrets.token_hex(16)
+        part = path.with_suffix(".part")
+        part.write_text(made + "\n", "ascii")
+        part.rename(path)
+    except OSError as error:
+        raise BackendError(f"{ROOT_ID_NAME} can't be kept in the root: {error.strerror}") from error
+    return made
+
+
+class ContainerHandle(DiskHandle):
+    """An open workspace with its container, which runs from the first command on."""
+
+    def __init__(
+        self,
+        backend: ContainerBackend,
+        place: Place,
+        layout: Layout,
+        pool: ThreadPoolExecutor,
+        container_id: str,
+    ) -> None:
+        super().__init__(place, layout, pool)
+        self._backend = backend
+        self._engine = backend.engine
+        self._id = container_id
+        self._running = False
+        self._commands = 0
+        """That run now. The manager sends one after the other."""
+        self._shell = "/bin/sh"
+
+    async def check(self) -> None:
+        """Tries a command, and whether it sees the folder that the manager writes to. Raises BackendError."""
+        mark = secrets.token_hex(8)
+        await self.write(_CHECK_FILE, mark.encode())
+        result = await self.exec(_CHECK, OPEN_CHECK_LIMIT_MS, Signal())
+        lines = result.stdout.split("\n")
+        if lines[0] != mark:
+            said = result.stderr.strip().splitlines()
+            raise BackendError(
+                f"A first command in the container does not see the workspace ({said[-1] if said else 'no file'}): "
+                "WHIPPLETREE_SANDBOX_HOST_ROOT names NYLORUN_HARNESS_ROOT as the engine's host knows it."
+            )
+        if lines[1].startswith("/"):
+            self._shell = lines[1]
+        if "GNU grep" not in result.stdout:
+            get_logger().warning("sandbox_grep_not_gnu", key=self.place.key)
+
+    async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
+        """See Handle."""
+        if "\0" in command:
+            raise BackendError("The command holds a NUL byte.")
+        if signal.aborted:
+            return NEVER_BEGAN
+        if not self._running:
+            await self._engine.start(self._id)
+            self._running = True
+        data = encode(command)
+        if len(data) <= LONGEST_ARGUMENT_BYTES:
+            return await self._run(command_words(self._shell, data.decode()), timeout_ms, signal)
+        path = f"/tmp/.command-{secrets.token_hex(8)}"
+        await self.write(path, data)
+        return await self._run(script_words(self._shell, path), timeout_ms, signal)
+
+    async def _run(self, words: list[str], timeout_ms: float, signal: Signal) -> ExecResult:
+        stdout, stderr = Captured(), Captured()
+        killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def kill(code: int) -> None:
+            if not killed.done():
+                killed.set_result(code)
+
+        running = asyncio.ensure_future(
+            self._engine.exec(
+                self._id,
+                words,
+                lambda is_stdout, data: (stdout if is_stdout else stderr).add(data),
+            )
+        )
+        self._commands += 1
+        forget = signal.listen(lambda _: kill(ABORTED))
+        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, kill, TIMED_OUT)
+        try:
+            await asyncio.wait({running, killed}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                await self._kill()
+                await asyncio.wait({running}, timeout=AFTER_KILL_S)
+                return exec_result(stdout, stderr, 0, killed.result())
+            code = running.result()
+            if self._commands == 1:
+                await self._kill_what_is_left()
+            return exec_result(stdout, stderr, code, None)
+        except BaseException:
+            # Nobody waits for it any more, or nobody knows whether it still runs.
+            with contextlib.suppress(BackendError):
+                await self._kill()
+            raise
+        finally:
+            self._commands -= 1
+            timer.cancel()
+            forget()
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle: the image's own grep."""
+        return output_of(await self.exec(query.command, timeout_ms, signal))
+
+    async def find(self, root: str, command: str, timeout_ms: float, signal: Signal) -> Output:
+        """See Handle."""
+        del root
+        return output_of(await self.exec(command, timeout_ms, signal))
+
+    async def stop(self) -> None:
+        """Removes the container and empties /tmp."""
+        await self._backend.remove_containers(self.place.key)
+        self._running = False
+        await super().stop()
+
+    async def _kill(self) -> None:
+        self._running = False
+        await self._engine.kill(self._id)
+
+    async def _kill_what_is_left(self) -> None:
+        """Ends what a command left running; when nobody can say whether there is something, everything."""
+        try:
+            left = await self._engine.processes(self._id)
+        except BackendError:
+            left = RESTING_PROCESSES + 1
+        if left == 0:
+            self._running = False
+        elif left > RESTING_PROCESSES:
+            await self._kill()
