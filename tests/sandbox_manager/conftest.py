@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -13,11 +12,7 @@ import pytest
 import pytest_asyncio
 
 from services.sandbox_manager.contract import Backend, Handle
-<<<<<<< HEAD
 from tests.sandbox_manager.support import CLOSED, DRIVERS, make_driver, spec
-=======
-from tests.sandbox_manager.support import IMAGE_NAME, make_driver, spec
->>>>>>> 488c0c7 (Run workspaces in containers of an engine, when that is asked for)
 
 _numbers = itertools.count()
 
@@ -39,12 +34,6 @@ async def _usable(name: str, root: Path) -> Backend:
     return driver
 
 
-<<<<<<< HEAD
-=======
-DRIVERS = ["container"] if IMAGE_NAME in os.environ else ["emulated", "bwrap"]
-
-
->>>>>>> 488c0c7 (Run workspaces in containers of an engine, when that is asked for)
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=DRIVERS)
 async def driver(request: pytest.FixtureRequest, driver_root: Path) -> AsyncIterator[Backend]:
     """Every driver that this machine can run."""

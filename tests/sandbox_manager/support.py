@@ -53,8 +53,10 @@ TENANT = "tn_a"
 UID = 65_431
 CLOSED = {"preset": "none"}
 """The network rules of a spec that allows no host."""
-DRIVERS = ("emulated", "bwrap")
-"""What `make_driver` knows, and the conformance suite runs against."""
+IMAGE_NAME = "WHIPPLETREE_TEST_SANDBOX_IMAGE"
+"""Names the image for a run of the conformance suite on containers of the engine at DOCKER_HOST."""
+DRIVERS = ("container",) if IMAGE_NAME in os.environ else ("emulated", "bwrap")
+"""What the conformance suite runs against."""
 SECOND = 60_000
 """A time limit, in milliseconds, that no command of a test is to reach."""
 
@@ -64,17 +66,8 @@ def identity() -> Identity | None:
     return Identity(UID, UID) if os.geteuid() == 0 else None
 
 
-<<<<<<< HEAD
 def make_driver(name: str, root: Path, dialer: Dialer | None = None) -> Backend:
     """A driver over a root; `dialer` replaces what its proxies reach hosts by."""
-=======
-IMAGE_NAME = "WHIPPLETREE_TEST_SANDBOX_IMAGE"
-"""The image that container tests use; the engine is the one of DOCKER_HOST. Without it there are none."""
-
-
-def make_driver(name: str, root: Path) -> Backend:
-    """A driver over a root."""
->>>>>>> 488c0c7 (Run workspaces in containers of an engine, when that is asked for)
     root.mkdir(parents=True, exist_ok=True)
     if name == "container":
         from services.sandbox_manager.container.driver import ContainerBackend

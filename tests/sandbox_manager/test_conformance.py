@@ -174,11 +174,7 @@ async def test_a_removed_workspace_begins_anew(driver: Backend) -> None:
 
 async def test_the_probe_names_the_driver(driver: Backend) -> None:
     probe = await driver.probe()
-<<<<<<< HEAD
     assert (probe.name, probe.available, probe.isolation) == (driver.name, True, driver.isolation)
-=======
-    assert (probe.name, probe.available, probe.isolation) == ("virtual", True, driver.isolation)
->>>>>>> 488c0c7 (Run workspaces in containers of an engine, when that is asked for)
     assert probe.version
     assert probe.reason
 

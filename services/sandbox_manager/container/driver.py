@@ -64,7 +64,7 @@ class ContainerBackend:
 
     name: Final = "virtual"
     isolation: Final[Literal["container"]] = "container"
-    traits: Final = Traits()
+    traits: Final = Traits(network_rules=False)
 
     def __init__(
         self,
