@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from protocol.jsjson import RawJson
 from services.mcp_pool.declarations import DeclaredServer
@@ -87,6 +87,15 @@ class Connection(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsToolsChanged(Protocol):
+    """A connection that hears of `notifications/tools/list_changed`."""
+
+    def on_tools_changed(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` at each one from now on."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Connecting:
     """A connection that is to be opened by awaiting `opening`, which raises McpFailure."""
@@ -110,6 +119,11 @@ class Connector(Protocol):
 
 class OwnedConnector(Connector, Protocol):
     """A connector that keeps something for all of its connections."""
+
+    @property
+    def children(self) -> int:
+        """Processes of its connections: from the start until nothing of their groups is left to be ended."""
+        ...
 
     async def close(self) -> None:
         """Ends it, after the connections."""

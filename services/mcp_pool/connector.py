@@ -23,7 +23,8 @@ class ServerConnector:
     """Makes connections for declared servers (mcp-pool 7.2).
 
     `base` is what every server gets of this process's environment (launch.base_environment). `gate` makes
-    the connections of remote servers; without one they fail.
+    the connections of remote servers; without one they fail. `traceparent`: stdio servers are told the trace
+    of a call in its `_meta`.
     """
 
     def __init__(
@@ -32,13 +33,22 @@ class ServerConnector:
         base: Mapping[str, str],
         limits: Limits,
         gate: Connector | None = None,
+        *,
+        traceparent: bool = False,
     ) -> None:
         self._root = root
         self._base = dict(base)
         self._limits = limits
         self._gate = gate
+        self._traceparent = traceparent
+        self._children: set[StdioConnection] = set()
         self.keeper = GroupKeeper()
         """Ends the groups of stdio servers should this process be killed."""
+
+    @property
+    def children(self) -> int:
+        """Stdio servers that were started and are not yet gone with their groups."""
+        return len(self._children)
 
     async def close(self) -> None:
         """Ends what its connections share, after them."""
@@ -52,9 +62,13 @@ class ServerConnector:
             if self._gate is None:
                 raise McpFailure(NO_GATE)
             return self._gate.connect(key, server, on_end)
-        connection = StdioConnection(self._limits, on_end, self.keeper)
+        connection = StdioConnection(
+            self._limits, on_end, self.keeper, self._children.discard, traceparent=self._traceparent
+        )
 
         async def opening() -> None:
-            await connection.open(plan_launch(server, self._root, self._base))
+            launch = plan_launch(server, self._root, self._base)
+            self._children.add(connection)
+            await connection.open(launch)
 
         return Connecting(connection, opening)

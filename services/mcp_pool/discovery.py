@@ -12,11 +12,13 @@ from services.common.logs import get_logger
 from services.mcp_pool.connection import Listing, ListingTooLarge, list_tools
 from services.mcp_pool.declarations import DeclaredServer, ServerName, declared_tool_names, servers_of
 from services.mcp_pool.diagnostics import Diagnostic, connected, not_connected
+from services.mcp_pool.entries import Entry
 from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.limits import NAMING_OFF_LOOP_TOOLS, Limits
 from services.mcp_pool.naming import record_tools
 from services.mcp_pool.pool import ConnectionPool, Preparation
 from services.mcp_pool.session import Session
+from services.mcp_pool.tools_watch import ToolsWatch
 
 SNAPSHOT_VERSION: Final = 1
 
@@ -38,6 +40,8 @@ class _Opening:
     def __init__(self, server: DeclaredServer) -> None:
         self.server = server
         self.turn_came = False
+        self.entry: Entry | None = None
+        """What is in the pool for it afterwards."""
         self.task: asyncio.Task[Any] | None = None
 
     def begin(self) -> None:
@@ -50,11 +54,16 @@ class _Opening:
 
 
 class Discovery:
-    """Opens and lists servers through the pool."""
+    """Opens and lists servers through the pool.
 
-    def __init__(self, pool: ConnectionPool, limits: Limits) -> None:
+    `check_tools`: a server that is opened for an old snapshot is listed once more, for people.
+    """
+
+    def __init__(self, pool: ConnectionPool, limits: Limits, watch: ToolsWatch, check_tools: bool) -> None:
         self._pool = pool
         self._limits = limits
+        self._watch = watch
+        self._check_tools = check_tools
 
     async def discover(
         self, session: Session, manifest: Parsed, manifest_hash: str, plugin_roots: Mapping[str, str]
@@ -89,6 +98,8 @@ class Discovery:
             plain, size = plain and listing.plain, size + listing.size
             records += recorded.records
             diagnostics.append(connected(name, recorded.omitted))
+            if opening.entry is not None:
+                self._watch.pin_listing(opening.entry, listing.tools)
         snapshot: JsonValue = {
             "snapshotSchemaVersion": SNAPSHOT_VERSION,
             "manifestHash": manifest_hash,
@@ -100,17 +111,25 @@ class Discovery:
         return Discovered(dumps(snapshot, plain=plain), dumps(diagnostics))
 
     async def reconnect(
-        self, session: Session, snapshot: JsonValue, declared: Sequence[DeclaredServer]
+        self,
+        session: Session,
+        snapshot: JsonValue,
+        declared: Sequence[DeclaredServer],
+        snapshot_id: object = None,
     ) -> list[Diagnostic]:
         """Opens the servers that a snapshot's tools name and that are not open; lists nothing.
 
-        Returns a diagnostic for each that can't be opened, in the order of the tools.
+        Returns a diagnostic for each that can't be opened, in the order of the tools. `snapshot_id` tells
+        snapshots apart.
         """
         servers = {server.name: server for server in declared}
         openings: dict[ServerName, _Opening | None] = {}
         with self._pool.preparation() as preparation:
-            for name in _servers_of_snapshot(snapshot):
-                if preparation.touch(session.key(name)):
+            records = _records_by_server(snapshot)
+            for name in records:
+                entry = preparation.touch(session.key(name))
+                if entry is not None:
+                    self._watch.pin_snapshot(entry, snapshot_id, records[name], look=False)
                     continue
                 server = servers.get(name)
                 openings[name] = None if server is None else _Opening(server)
@@ -123,6 +142,8 @@ class Discovery:
             failure = _NOT_DECLARED if opened is None else _result(opened)
             if isinstance(failure, McpFailure):
                 diagnostics.append(self._failed(session, name, failure))
+            elif opened is not None and opened.entry is not None:
+                self._watch.pin_snapshot(opened.entry, snapshot_id, records[name], look=self._check_tools)
         return diagnostics
 
     async def _open_and_list(self, session: Session, opening: _Opening, preparation: Preparation) -> Listing:
@@ -141,7 +162,7 @@ class Discovery:
             ) from None
         except ListingTooLarge:
             raise McpFailure("The MCP server's list of tools is too large.") from None
-        preparation.put(key, connection)
+        opening.entry = preparation.put(key, connection)
         return listing
 
     async def _open(self, session: Session, opening: _Opening, preparation: Preparation) -> None:
@@ -151,7 +172,7 @@ class Discovery:
                 connection = await self._pool.open(key, opening.server, opening.begin)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
-        preparation.put(key, connection)
+        opening.entry = preparation.put(key, connection)
 
     def _failed(self, session: Session, name: ServerName, failure: McpFailure) -> Diagnostic:
         get_logger().warning(
@@ -193,9 +214,10 @@ def _result(opening: _Opening) -> Any:
     raise error
 
 
-def _servers_of_snapshot(snapshot: JsonValue) -> list[ServerName]:
+def _records_by_server(snapshot: JsonValue) -> dict[ServerName, list[dict[str, JsonValue]]]:
+    """A snapshot's records, by their servers in the order in which those are first seen."""
     tools = snapshot.get("mcpTools") if isinstance(snapshot, dict) else None
-    names: dict[ServerName, None] = {}
+    records: dict[ServerName, list[dict[str, JsonValue]]] = {}
     for tool in tools if isinstance(tools, list) else []:
         if not isinstance(tool, dict):
             continue
@@ -203,7 +225,6 @@ def _servers_of_snapshot(snapshot: JsonValue) -> list[ServerName]:
             tool.get(member) for member in ("agentId", "capabilityId", "serverName")
         )
         if isinstance(capability_id, str) and isinstance(server_name, str):
-            names[ServerName(agent_id if isinstance(agent_id, str) else None, capability_id, server_name)] = (
-                None
-            )
-    return list(names)
+            name = ServerName(agent_id if isinstance(agent_id, str) else None, capability_id, server_name)
+            records.setdefault(name, []).append(tool)
+    return records

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from services.mcp_pool.connection import Connecting, Connection
 from services.mcp_pool.session import PoolKey
+
+if TYPE_CHECKING:
+    from services.mcp_pool.tools_watch import Watched
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +26,8 @@ class Entry:
     """Out of the pool: closed when nobody uses it any more."""
     discarded: bool = False
     """Its closing has begun."""
+    watched: Watched | None = None
+    """What is known of its tools."""
     gone: asyncio.Future[None] | None = None
     """For whoever waits until it is closed."""
 

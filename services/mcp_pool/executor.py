@@ -26,6 +26,7 @@ from services.mcp_pool.limits import ERROR_UNITS, PARSE_OFF_LOOP_BYTES, Limits
 from services.mcp_pool.outcomes import outcome_of
 from services.mcp_pool.pool import ConnectionPool
 from services.mcp_pool.session import Session
+from services.mcp_pool.tools_watch import ToolsChanged, ToolsWatch
 from services.mcp_pool.turns import CallTurns, Waiting
 
 __all__ = [
@@ -149,8 +150,8 @@ def _as_effect(work: ToolCallWork) -> Iterator[None]:
 class McpExecutor:
     """Discovers, reconnects and calls. Used on one loop; `close` is called at the end.
 
-    `gate` is where remote calls are cancelled, with the tokens of `grants`; the executor closes it and the
-    connector.
+    `check_tools`: see Discovery. `gate` is where remote calls are cancelled, with the tokens of `grants`; the
+    executor closes it and the connector.
     """
 
     def __init__(
@@ -158,6 +159,7 @@ class McpExecutor:
         connector: OwnedConnector,
         limits: Limits | None = None,
         *,
+        check_tools: bool = False,
         grants: Grants | None = None,
         gate: GateClient | None = None,
     ) -> None:
@@ -167,7 +169,8 @@ class McpExecutor:
         self._turns = CallTurns(self.limits.calls)
         self._connector = connector
         self._gate = gate
-        self._discovery = Discovery(self.pool, self.limits)
+        self._watch = ToolsWatch(self.limits, self.pool.in_background)
+        self._discovery = Discovery(self.pool, self.limits, self._watch, check_tools)
 
     def start(self) -> None:
         """Begins to close idle connections."""
@@ -180,10 +183,24 @@ class McpExecutor:
         return await self._discovery.discover(session, manifest, manifest_hash, plugin_roots)
 
     async def reconnect(
-        self, session: Session, snapshot: JsonValue, declared: Sequence[DeclaredServer]
+        self,
+        session: Session,
+        snapshot: JsonValue,
+        declared: Sequence[DeclaredServer],
+        snapshot_id: object = None,
     ) -> list[Diagnostic]:
         """See Discovery.reconnect."""
-        return await self._discovery.reconnect(session, snapshot, declared)
+        return await self._discovery.reconnect(session, snapshot, declared, snapshot_id)
+
+    @property
+    def tools_changed(self) -> ToolsChanged:
+        """Tools that are no longer what their session's snapshot says."""
+        return self._watch.changed
+
+    @property
+    def children(self) -> int:
+        """Stdio servers that were started and whose process groups are not known to be gone."""
+        return self._connector.children
 
     def limit_ms(self, server: DeclaredServer) -> int:
         """The longest a call of a server's tool takes from its start, in milliseconds."""

@@ -84,13 +84,20 @@ class ServerRequest:
     method: str
 
 
-Incoming = Answer | ErrorAnswer | TooDeep | ServerRequest
+class ToolsListChanged:
+    """The server says that its tools are others now."""
+
+
+TOOLS_LIST_CHANGED: Final = ToolsListChanged()
+_TOOLS_LIST_CHANGED: Final = "notifications/tools/list_changed"
+
+Incoming = Answer | ErrorAnswer | TooDeep | ServerRequest | ToolsListChanged
 
 
 def read_message(line: bytes) -> Incoming | None:
-    """The message of a line; None for a notification and for what is no message."""
-    if b'"id"' not in line and b"\\" not in line:
-        # Neither an answer nor a request, however it is written: a flood of notifications costs little.
+    """The message of a line; None for a notification that says nothing to us and for what is no message."""
+    if b'"id"' not in line and b"\\" not in line and b"/list_changed" not in line:
+        # Nothing for us, however it is written: a flood of notifications costs little.
         return None
     try:
         parsed = _parse(line, None)
@@ -120,9 +127,12 @@ def _too_deep(line: bytes) -> TooDeep | None:
 
 def _classify(parsed: Parsed, size: int) -> Incoming | None:
     message = parsed.value
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or "id" not in message:
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return None
-    id_, method = message["id"], message.get("method")
+    method = message.get("method")
+    if "id" not in message:
+        return TOOLS_LIST_CHANGED if method == _TOOLS_LIST_CHANGED else None
+    id_ = message["id"]
     if isinstance(method, str):
         if isinstance(id_, bool) or not isinstance(id_, int | float | str):
             return None

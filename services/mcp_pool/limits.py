@@ -53,6 +53,7 @@ class Limits:
     service may say nothing while a tool of a remote server is called. `drain`: what an exited server's
     last output may take to arrive. `idle` and `sweep`: mcp-pool 7.1. `connections` and `per_session`: those
     that are open, being opened or being closed. `calls`: calls of one connection that run at a time.
+    `look_pause`: between two looks whether a server's tools have changed.
     """
 
     request: float = 60.0
@@ -66,6 +67,7 @@ class Limits:
     connections: int = 512
     per_session: int = 32
     calls: int = 64
+    look_pause: float = 10.0
     grace: StopGrace = field(default_factory=StopGrace)
 
     def call_ms(self) -> int:

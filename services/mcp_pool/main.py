@@ -38,8 +38,9 @@ def make_executor(settings: Settings) -> McpExecutor:
         settings.base_environment,
         settings.limits,
         None if gate is None else GateConnector(gate),
+        traceparent=settings.traceparent,
     )
-    return McpExecutor(connector, settings.limits, grants=grants, gate=gate)
+    return McpExecutor(connector, settings.limits, check_tools=settings.check_tools, grants=grants, gate=gate)
 
 
 async def run(

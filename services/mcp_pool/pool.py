@@ -140,6 +140,10 @@ class ConnectionPool:
         task.add_done_callback(self._disown)
         return task
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work that nobody waits for, and that ends with the pool."""
+        self.own(work).add_done_callback(_told_when_failed)
+
     def _disown(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
@@ -347,6 +351,12 @@ class ConnectionPool:
         return self._limits.grace.total() + _CLOSE_MARGIN_SECONDS
 
 
+def _told_when_failed(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        get_logger().error("mcp_background_failed", error=error_text(error))
+
+
 class Preparation:
     """Keeps what a session's preparation opened or found from being closed for another server of it."""
 
@@ -355,19 +365,20 @@ class Preparation:
         self._held: list[Entry] = []
         self._over = False
 
-    def touch(self, key: PoolKey) -> bool:
-        """Marks a live connection as used; False when there is none."""
+    def touch(self, key: PoolKey) -> Entry | None:
+        """Marks a live connection as used; None when there is none."""
         entry = self._pool.take_live(key)
         if entry is not None:
             self._keep(entry)
-        return entry is not None
+        return entry
 
-    def put(self, key: PoolKey, connection: Connection) -> None:
+    def put(self, key: PoolKey, connection: Connection) -> Entry | None:
         """See ConnectionPool.put. What comes after the end is pooled all the same."""
         entry = self._pool.put(key, connection)
         if entry is not None:
             self._pool.take(entry)
             self._keep(entry)
+        return entry
 
     def _keep(self, entry: Entry) -> None:
         if self._over:

@@ -55,6 +55,7 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         self._calls: EffectStreams[_Reply] = EffectStreams(_REPLIES, self._work, timings=timings)
         self._remote = RemoteCalls(executor, self._work)
         self._draining = False
+        executor.tools_changed.listener = lambda count: self._work.count("mcp_tools_changed", count)
 
     @property
     def work(self) -> WorkBook:
@@ -66,8 +67,14 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         mcp_pool_pb2_grpc.add_McpPoolServicer_to_server(self, server)
 
     def facts(self) -> Mapping[str, str]:
-        """How many connections are open."""
-        return {"connections": str(self._executor.pool.connections)}
+        """What is open, and whether servers' tools are others than sessions were given."""
+        changed = self._executor.tools_changed
+        facts = {
+            "connections": str(self._executor.pool.connections),
+            "children": str(self._executor.children),
+            "tools_changed": str(changed.count),
+        }
+        return facts | {"tools_changed_last": changed.last} if changed.count else facts
 
     @property
     def close_s(self) -> float:
@@ -119,7 +126,9 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         declared = [await _declared(server) for server in request.servers]
         work = self._work.begin("reconnect", session.session_id, phase="running")
         try:
-            diagnostics = await self._executor.reconnect(session, snapshot.value, declared)
+            diagnostics = await self._executor.reconnect(
+                session, snapshot.value, declared, hash(request.snapshot.text)
+            )
         finally:
             work.end()
         return mcp_pool_pb2.ReconnectReply(diagnostics=common_pb2.Json(text=dumps(diagnostics)))

@@ -29,6 +29,8 @@ class Settings:
     base_environment: Mapping[str, str]
     gates_url: str | None
     limits: Limits
+    check_tools: bool
+    traceparent: bool
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -38,6 +40,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     root = HarnessRoot(env.absolute_path("NYLORUN_HARNESS_ROOT", DEFAULT_ROOT))
     gates_url = env.url("NYLORUN_GATES_URL", ("http", "https"))
     limits = _read_limits(env)
+    check_tools = env.flag("WHIPPLETREE_MCP_CHECK_TOOLS", False)
+    traceparent = env.flag("WHIPPLETREE_MCP_TRACEPARENT", False)
     env.finish()
     return Settings(
         server=server,
@@ -45,6 +49,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         base_environment=base_environment(environ, root),
         gates_url=gates_url,
         limits=limits,
+        check_tools=check_tools,
+        traceparent=traceparent,
     )
 
 

@@ -10,11 +10,12 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from protocol.jsjson import JsonValue
 from protocol.mcp_client import initialize_params
 from services.common.children import Child, ChildNotStarted, ChildSpec, Keeper, StreamName, start_child
+from services.common.logs import trace_context
 from services.mcp_pool import aborts
 from services.mcp_pool import limits as fixed
 from services.mcp_pool.connection import Abort, ToolAnswer, ToolRequest, ToolsPage
@@ -36,6 +37,7 @@ from services.mcp_pool.jsonrpc import (
     LineTooLong,
     ServerRequest,
     TooDeep,
+    ToolsListChanged,
     read_message,
     write_notification,
     write_reply,
@@ -62,13 +64,25 @@ class _Waiter:
 
 
 class StdioConnection:
-    """See Connection. `on_end` is called once, when no new request can be sent any more."""
+    """See Connection.
+
+    `on_end` is called once, when no new request can be sent any more; `on_gone` when it is closed and nothing
+    of the server is left that we could end. With `traceparent` a call carries the trace in its `_meta`.
+    """
 
     def __init__(
-        self, limits: Limits, on_end: Callable[[StdioConnection], None], keeper: Keeper | None = None
+        self,
+        limits: Limits,
+        on_end: Callable[[StdioConnection], None],
+        keeper: Keeper | None = None,
+        on_gone: Callable[[StdioConnection], None] | None = None,
+        *,
+        traceparent: bool = False,
     ) -> None:
         self._limits = limits
         self._keeper = keeper
+        self._on_gone = on_gone
+        self._traceparent = traceparent
         self._on_end: Callable[[StdioConnection], None] | None = on_end
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
@@ -83,6 +97,7 @@ class StdioConnection:
         self._exit_code: int | None = None
         self._stdin_closed = False
         self._over: str | None = None
+        self._tools_changed: Callable[[], None] | None = None
 
     # -- what the pool uses
 
@@ -115,15 +130,26 @@ class StdioConnection:
 
     async def call_tool(self, request: ToolRequest, abort: Abort) -> ToolAnswer:
         """Calls a tool."""
-        params: JsonValue = {"name": request.name, "arguments": request.arguments}
+        params: dict[str, Any] = {"name": request.name, "arguments": request.arguments}
+        trace = trace_context.get() if self._traceparent else None
+        if trace is not None:
+            params["_meta"] = {"traceparent": trace}
         answer = await self._request("tools/call", params, plain=True, abort=abort)
         return ToolAnswer(check_call_result(answer.result), answer.plain, answer.size)
 
     async def close(self) -> None:
         """Ends the connection and the server's process group."""
         self._finish("The connection to the MCP server was closed.")
-        if self._child is not None:
-            await self._child.stop(self._limits.grace)
+        try:
+            if self._child is not None:
+                await self._child.stop(self._limits.grace)
+        finally:
+            if self._on_gone is not None:
+                self._on_gone(self)
+
+    def on_tools_changed(self, listener: Callable[[], None]) -> None:
+        """Calls `listener` whenever the server says that its tools are others now."""
+        self._tools_changed = listener
 
     # -- requests
 
@@ -260,6 +286,10 @@ class StdioConnection:
                 # A server that asks without reading the answers gets none.
                 if self._child is not None and self._child.unwritten < fixed.REPLY_BACKLOG_BYTES:
                     self._write(write_reply(message))
+                return
+            case ToolsListChanged():
+                if self._tools_changed is not None:
+                    self._tools_changed()
                 return
         waiter = self._waiting.get(message.id)
         if waiter is None or waiter.answer.done():

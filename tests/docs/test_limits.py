@@ -188,6 +188,11 @@ MCP = {
         "services.mcp_pool.descriptors:PER_CONNECTION",
         unit("for each connection"),
     ),
+    "looks whether a server's tools have changed": (
+        "services.mcp_pool.limits:Limits.look_pause",
+        unit("s apart"),
+    ),
+    "log lines of such a look": ("services.mcp_pool.tools_watch:MAX_LINES", PLAIN),
     "end of the group keeper": ("services.common.group_keeper:CLOSE_SECONDS", SECONDS),
     "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
 }

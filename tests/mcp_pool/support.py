@@ -104,6 +104,9 @@ class Harness:
         limits: Limits = LIMITS,
         environ: Mapping[str, str] | None = None,
         gates_url: str | None = None,
+        *,
+        check_tools: bool = False,
+        traceparent: bool = False,
     ) -> None:
         self.root = HarnessRoot(str(folder / "root"))
         self.root.create()
@@ -112,8 +115,10 @@ class Harness:
         gate = None
         if gates_url is not None:
             gate = GateClient(gates_url, self.grants, silence_s=limits.gate_silence)
-        connector = ServerConnector(self.root, base, limits, None if gate is None else GateConnector(gate))
-        self.executor = McpExecutor(connector, limits, grants=self.grants, gate=gate)
+        connector = ServerConnector(
+            self.root, base, limits, None if gate is None else GateConnector(gate), traceparent=traceparent
+        )
+        self.executor = McpExecutor(connector, limits, check_tools=check_tools, grants=self.grants, gate=gate)
         self.calls = 0
 
     async def call(
@@ -156,9 +161,10 @@ async def running(
     limits: Limits = LIMITS,
     environ: Mapping[str, str] | None = None,
     gates_url: str | None = None,
+    **options: bool,
 ) -> AsyncIterator[Harness]:
     """An executor that is closed at the end, and leaves no child."""
-    harness = Harness(folder, limits, environ, gates_url)
+    harness = Harness(folder, limits, environ, gates_url, **options)
     try:
         yield harness
     finally:

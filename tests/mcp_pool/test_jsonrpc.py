@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.mcp_pool.jsonrpc import (
+    TOOLS_LIST_CHANGED,
     Answer,
     ErrorAnswer,
     LineSplitter,
@@ -63,6 +64,10 @@ def test_a_line_of_the_limit_passes_and_one_byte_more_does_not(cut):
         ('{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m"}}', ErrorAnswer(1, -1, "m")),
         ('{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"m","data":{}}}', ErrorAnswer(1, -1, "m")),
         ('{"jsonrpc":"2.0","id":"x","method":"ping"}', ServerRequest("x", "ping")),
+        ('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}', TOOLS_LIST_CHANGED),
+        ('{"jsonrpc":"2.0","method":"notifications\\/tools\\/list_changed"}', TOOLS_LIST_CHANGED),
+        ('{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}', None),
+        ('{"method":"notifications/tools/list_changed"}', None),
     ],
 )
 def test_messages_are_read(line, message):

@@ -14,6 +14,7 @@ from whippletree.v1.common_pb2 import (
 )
 
 from services.common.effect_run import AbortLatch, EffectAborted, EffectRaised
+from services.common.logs import trace_context
 from services.mcp_pool import limits as fixed
 from tests.mcp_pool.support import (
     LIMITS,
@@ -365,3 +366,35 @@ async def test_a_cancelled_task_leaves_the_connection_usable(harness, record, mo
         await task
     assert await harness.call(server, "echo") == completed({})
     assert harness.executor.pool.take_live(SESSION.key(declared(server).name))
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_servers_are_told_the_trace_of_a_call_only_when_that_is_asked_for(tmp_path, asked):
+    record = tmp_path / "record"
+    async with running(tmp_path, traceparent=asked) as harness:
+        await harness.call(stdio(record=record), "echo", {"a": 1})
+        trace_context.set(TRACE)
+        await harness.call(stdio(record=record), "echo", {"a": 1})
+    without, with_trace = (message["params"] for message in received(record, "tools/call"))
+    assert without == {"name": "echo", "arguments": {"a": 1}}
+    assert with_trace == without | ({"_meta": {"traceparent": TRACE}} if asked else {})
+
+
+async def test_the_gauge_of_children_returns_to_zero_however_they_end(tmp_path):
+    async with running(tmp_path) as harness:
+        executor = harness.executor
+        await harness.call(stdio("a"), "echo")
+        await harness.call(stdio("b", "ignore-sigterm"), "echo")
+        assert executor.children == 2
+        with pytest.raises(EffectRaised):
+            await harness.call(stdio("a"), "die")
+        with pytest.raises(EffectRaised):
+            await harness.call(stdio("c", "exit=1"), "echo")
+        with pytest.raises(EffectRaised):
+            await harness.call({**stdio("d"), "command": "no-such-command"}, "echo")
+        await until(lambda: executor.children == 1)
+        assert await executor.close_session(SESSION) == 1
+        assert executor.children == 0

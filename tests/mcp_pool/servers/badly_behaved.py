@@ -131,6 +131,14 @@ def call(id_, params):
         for n in range(arguments["count"]):
             sys.stdout.write(f'{{"jsonrpc":"2.0","method":"notifications/message","params":{{"n":{n}}}}}\n')
         answer(id_, text("after flood"))
+    elif name == "notify":
+        # As it stands in the text: a slash may be escaped.
+        line = f'{{"jsonrpc":"2.0","method":"{arguments["method"]}"}}\n'
+        sys.stdout.write(line * arguments.get("count", 1))
+        sys.stdout.flush()
+        if "die" in arguments:
+            os._exit(3)
+        answer(id_, text("notified"))
     elif name == "ask":
         send({"jsonrpc": "2.0", "id": "r", "method": "roots/list"})
         send({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": {}})
