@@ -21,10 +21,12 @@ DRIVERS: Final = ("auto", "bwrap", "emulated", "container")
 
 @dataclass(frozen=True, slots=True)
 class ContainerSettings:
-    """Of the container driver: what the engine's host calls the harness root, and whether images are pulled."""
+    """Of the container driver: what the engine's host calls the harness root, whether images are pulled, and
+    the image of the containers that forward to the proxy."""
 
     host_root: Path | None = None
     pull: bool = False
+    egress_image: str | None = None
 
 
 def workspaces_identity(uid: int) -> Identity | None:
@@ -59,7 +61,14 @@ def _container_backend(root: Path, identity: Identity | None, settings: Containe
     from services.sandbox_manager.container.engine import Engine
 
     host_root = None if settings.host_root is None else settings.host_root / root.name
-    return ContainerBackend(root, identity, engine=Engine(None), host_root=host_root, pull=settings.pull)
+    return ContainerBackend(
+        root,
+        identity,
+        engine=Engine(None),
+        host_root=host_root,
+        pull=settings.pull,
+        egress_image=settings.egress_image,
+    )
 
 
 class FirstUsable:

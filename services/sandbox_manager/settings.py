@@ -54,6 +54,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     containers = ContainerSettings(
         host_root=None if host_root is None else Path(host_root),
         pull=env.choice(PULL_SETTING, ("never", "missing"), "never") == "missing",
+        egress_image=env.text("WHIPPLETREE_SANDBOX_EGRESS_IMAGE"),
     )
     uid = env.integer(UID_SETTING, DEFAULT_UID, 1, 2**31 - 2)
     env.finish()

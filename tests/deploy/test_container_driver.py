@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from services.sandbox_manager.container.driver import ContainerBackend
 from services.sandbox_manager.container.engine import Engine
 from services.sandbox_manager.contract import BackendError
+from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import resolve_spec
 from tests.deploy.image import BASE
@@ -184,3 +186,44 @@ async def test_a_host_root_that_is_another_folder_is_noticed(based, root, tmp_pa
     async with driver_on(based, root, host_root=wrong) as backend:
         with pytest.raises(BackendError, match="WHIPPLETREE_SANDBOX_HOST_ROOT"):
             await backend.open(spec())
+
+
+async def test_allowed_hosts_are_reached_through_the_proxy_and_no_other(based, root):
+    """The host is a server of this test; the container has no way to it but the proxy's socket."""
+
+    class Near(Dialer):
+        async def dial(self, host, port):
+            client = socket.socket()
+            client.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", served))
+            return client
+
+    async def hello(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    fetch = "python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=10).read().decode())' {}"
+    async with await asyncio.start_server(hello, "127.0.0.1", 0) as server:
+        served = server.sockets[0].getsockname()[1]
+        async with driver_on(based, root, egress_image=IMAGE, dialer=Near()) as backend:
+            assert backend.traits.network_rules
+            handle = await backend.open(spec(network={"preset": "none", "allow": ["good.example"]}))
+            good = await sh(handle, fetch.format("http://good.example/"))
+            assert good.stdout == "hello\n", good.stderr
+            assert "403" in (await sh(handle, fetch.format("http://bad.example/"))).stderr
+            direct = (
+                f"env -i python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {served}), 3)'"
+            )
+            assert (await sh(handle, direct)).exit_code != 0
+            # After a kill both containers serve again.
+            assert (await sh(handle, "sleep 30", timeout_ms=300)).exit_code == 124
+            assert (await sh(handle, fetch.format("http://good.example/"))).stdout == "hello\n"
+            closed = await backend.open(spec(KEY[:-1] + "b", network={"preset": "none"}))
+            assert "proxy" not in (await sh(closed, "env")).stdout.lower()
+            await handle.stop()
+            await closed.stop()
+            assert containers(based, root) == []
+            handle.release()
+            closed.release()

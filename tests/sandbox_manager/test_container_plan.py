@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from services.sandbox_manager.bwrap.flags import ENVIRONMENT, PROXY_VARIABLES
 from services.sandbox_manager.container.driver import ContainerBackend
 from services.sandbox_manager.container.engine import Engine
 from services.sandbox_manager.container.plan import (
-    ENVIRONMENT,
     HostFolders,
-    command_words,
     create_document,
+    forwarder_document,
+    starter_words,
     tenant_of,
 )
 from services.sandbox_manager.disk.identity import Identity
@@ -64,10 +65,28 @@ def test_labels_name_the_tenant_of_a_key(key: str, tenant: str) -> None:
 
 
 def test_a_command_gets_the_four_variables_and_no_other() -> None:
-    words = command_words("/bin/sh", "env")
+    words = starter_words("/bin/sh", way_out=False)
     assert words[:2] == ["/usr/bin/env", "-i"]
-    assert dict(word.split("=", 1) for word in words[2:6]) == dict(ENVIRONMENT)
-    assert words[6:] == ["/bin/sh", "-c", "env"]
+    assert dict(word.split("=", 1) for word in words[2:-1]) == dict(ENVIRONMENT)
+    assert words[-1] == "/bin/sh"
+
+
+def test_with_a_way_out_a_command_also_gets_the_proxys_variables() -> None:
+    words = starter_words("/bin/sh", way_out=True)
+    seen = dict(word.split("=", 1) for word in words[2:-1])
+    assert seen == {**ENVIRONMENT, **PROXY_VARIABLES}
+
+
+def test_a_way_out_is_the_network_of_another_container_that_has_none_itself() -> None:
+    folders = HostFolders("/w", "/t")
+    made = create_document(
+        resolve_spec({}, KEY), folders, root_id="r", identity=Identity(1, 1), forwarder_id="abc"
+    )
+    assert made["HostConfig"]["NetworkMode"] == "container:abc"
+    beside = forwarder_document(KEY, "img", "/e", "pass", root_id="r", identity=Identity(1, 1))
+    assert beside["HostConfig"]["NetworkMode"] == "none"
+    assert beside["HostConfig"]["Binds"] == ["/e:/run/egress:ro"]
+    assert beside["HostConfig"]["CapDrop"] == ["ALL"]
 
 
 async def test_without_an_engine_the_probe_says_so(tmp_path: Path) -> None:

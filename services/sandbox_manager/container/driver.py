@@ -12,22 +12,25 @@ import os
 import secrets
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from services.common.logs import get_logger
 from services.sandbox_manager.bwrap.flags import LONGEST_ARGUMENT_BYTES
 from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
-from services.sandbox_manager.container.engine import Engine
+from services.sandbox_manager.container import forwarder
+from services.sandbox_manager.container.engine import Engine, Found
 from services.sandbox_manager.container.plan import (
     PLAN_LABEL,
     RESTING_PROCESSES,
     HostFolders,
-    command_words,
     container_name,
     create_document,
-    script_words,
+    forwarder_document,
+    starter_words,
 )
+from services.sandbox_manager.container.way_out import WayOut, egress_folder, open_way_out
 from services.sandbox_manager.contract import (
     BackendError,
     ExecResult,
@@ -41,6 +44,9 @@ from services.sandbox_manager.disk.handle import DiskHandle
 from services.sandbox_manager.disk.identity import Identity, file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
 from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.egress.dialer import Dialer
+from services.sandbox_manager.egress.hosts import HostRules
+from services.sandbox_manager.egress.proxy import Slots
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec
 from services.sandbox_manager.text import encode
@@ -49,7 +55,10 @@ ROOT_ID_NAME: Final = "container-root"
 OPEN_CHECK_LIMIT_MS: Final = 20_000
 AFTER_KILL_S: Final = 5.0
 """How long the streams of a killed container may stay open."""
-NETWORK_NOTE: Final = "commands have no network, also where a spec allows hosts"
+NETWORK_NOTE: Final = (
+    "commands have no network, also where a spec allows hosts: WHIPPLETREE_SANDBOX_EGRESS_IMAGE is not set"
+)
+_FORWARDER: Final = Path(forwarder.__file__).read_text("utf-8")
 _CHECK_FILE: Final = "/tmp/.check"
 _CHECK: Final = (
     f"cat {_CHECK_FILE}; rm -f {_CHECK_FILE}; echo; command -v bash; echo; grep --version 2>&1 | head -n 1"
@@ -64,7 +73,6 @@ class ContainerBackend:
 
     name: Final = "virtual"
     isolation: Final[Literal["container"]] = "container"
-    traits: Final = Traits(network_rules=False)
 
     def __init__(
         self,
@@ -74,6 +82,8 @@ class ContainerBackend:
         engine: Engine,
         host_root: Path | None = None,
         pull: bool = False,
+        egress_image: str | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
         self._root = root
         self._host_root = host_root or root
@@ -81,8 +91,16 @@ class ContainerBackend:
         self._layout = Layout(root, identity)
         self._pool = file_pool(identity)
         self._pull = pull
+        self._egress_image = egress_image
+        self._dialer = dialer or Dialer()
+        self._slots: Slots | None = None
         self._root_id = ""
         self.engine: Final = engine
+
+    @property
+    def traits(self) -> Traits:
+        """See Backend."""
+        return Traits(network_rules=self._egress_image is not None)
 
     async def probe(self) -> Probe:
         """Asks the engine, and ends what a process before this one left running. See Backend."""
@@ -98,20 +116,31 @@ class ContainerBackend:
                     await self.engine.kill(left.id)
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"containers can't be used: {error}")
-        return Probe(self.name, True, self.isolation, f"containers; {NETWORK_NOTE}", version)
+        reason = "containers" if self._egress_image else f"containers; {NETWORK_NOTE}"
+        return Probe(self.name, True, self.isolation, reason, version)
 
     def unmet(self, spec: BackendSpec) -> str | None:
-        """See Backend: nothing is refused; hosts that a spec allows are not reachable yet."""
+        """See Backend: nothing is refused. Without an image for the forwarder no host is reachable."""
         del spec
         return None
 
     async def open(self, spec: BackendSpec) -> ContainerHandle:
         """Makes the folders, adopts or makes the container, tries a command. See Backend."""
         place = await asyncio.to_thread(self._layout.open, spec.key)
+        way_out: WayOut | None = None
         try:
-            container_id = await self._container(spec)
-            handle = ContainerHandle(self, place, self._layout, self._pool, container_id)
+            left = await self.engine.ours(self._known_root(), spec.key)
+            forwarder_id = None
+            if self._egress_image is not None and not (rules := HostRules(spec.network)).closed:
+                way_out = await self._open_way_out(spec.key, rules)
+                forwarder_id = await self._forwarder(spec.key, self._egress_image, left)
+            container_id = await self._container(spec, forwarder_id, left)
+            handle = ContainerHandle(
+                self, place, self._layout, self._pool, Containers(container_id, forwarder_id), way_out
+            )
         except BaseException:
+            if way_out is not None:
+                way_out.close()
             place.close()
             raise
         try:
@@ -140,20 +169,52 @@ class ContainerBackend:
         for found in await self.engine.ours(self._known_root(), key):
             await self.engine.remove(found.id)
 
-    async def _container(self, spec: BackendSpec) -> str:
-        """A stopped or running container as the spec wants it: the one that is there, or a new one."""
-        root_id = self._known_root()
+    async def _open_way_out(self, key: str, rules: HostRules) -> WayOut:
+        if self._slots is None:
+            self._slots = Slots()
+        return await open_way_out(self._root, key, rules, self._dialer, self._slots, self._user())
+
+    async def _forwarder(self, key: str, image: str, left: Sequence[Found]) -> str:
+        document = forwarder_document(
+            key,
+            image,
+            str(egress_folder(self._host_root, key)),
+            _FORWARDER,
+            root_id=self._known_root(),
+            identity=self._user(),
+        )
+        return await self._adopt(f"{container_name(self._known_root(), key)}-egress", document, left)
+
+    async def _container(self, spec: BackendSpec, forwarder_id: str | None, left: Sequence[Found]) -> str:
+        """A stopped container as the spec wants it; others of the workspace are removed."""
         folder = self._host_root / spec.key
-        identity = self._identity or Identity(os.getuid(), os.getgid())
-        folders = HostFolders(str(folder / "workspace"), str(folder / "tmp"))
-        document = create_document(spec, folders, root_id=root_id, identity=identity)
-        for found in await self.engine.ours(root_id, spec.key):
+        document = create_document(
+            spec,
+            HostFolders(str(folder / "workspace"), str(folder / "tmp")),
+            root_id=self._known_root(),
+            identity=self._user(),
+            forwarder_id=forwarder_id,
+        )
+        wanted = document["Labels"][PLAN_LABEL]
+        for found in left:
+            if found.plan != wanted and found.id != forwarder_id:
+                await self.engine.remove(found.id)
+        return await self._adopt(container_name(self._known_root(), spec.key), document, left)
+
+    async def _adopt(self, name: str, document: dict[str, Any], left: Sequence[Found]) -> str:
+        """The container of that plan, with nothing running in it: the one that is there, or a new one."""
+        for found in left:
             if found.plan == document["Labels"][PLAN_LABEL]:
                 if found.running:
                     await self.engine.kill(found.id)
                 return found.id
-            await self.engine.remove(found.id)
-        return await self.engine.create(container_name(root_id, spec.key), document, pull=self._pull)
+        for found in left:
+            if found.name == name:
+                await self.engine.remove(found.id)
+        return await self.engine.create(name, document, pull=self._pull)
+
+    def _user(self) -> Identity:
+        return self._identity or Identity(os.getuid(), os.getgid())
 
     def _known_root(self) -> str:
         if not self._root_id:
@@ -178,6 +239,14 @@ def _root_id(root: Path) -> str:
     return made
 
 
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """Of one workspace: its own, and the one that forwards to the proxy where it has a way out."""
+
+    workspace: str
+    forwarder: str | None
+
+
 class ContainerHandle(DiskHandle):
     """An open workspace with its container, which runs from the first command on."""
 
@@ -187,12 +256,15 @@ class ContainerHandle(DiskHandle):
         place: Place,
         layout: Layout,
         pool: ThreadPoolExecutor,
-        container_id: str,
+        containers: Containers,
+        way_out: WayOut | None,
     ) -> None:
         super().__init__(place, layout, pool)
         self._backend = backend
         self._engine = backend.engine
-        self._id = container_id
+        self._id = containers.workspace
+        self._forwarder = containers.forwarder
+        self._way_out = way_out
         self._running = False
         self._commands = 0
         """That run now. The manager sends one after the other."""
@@ -222,14 +294,17 @@ class ContainerHandle(DiskHandle):
         if signal.aborted:
             return NEVER_BEGAN
         if not self._running:
+            if self._forwarder is not None:
+                await self._engine.start(self._forwarder)
             await self._engine.start(self._id)
             self._running = True
+        words = starter_words(self._shell, way_out=self._forwarder is not None)
         data = encode(command)
         if len(data) <= LONGEST_ARGUMENT_BYTES:
-            return await self._run(command_words(self._shell, data.decode()), timeout_ms, signal)
+            return await self._run([*words, "-c", data.decode()], timeout_ms, signal)
         path = f"/tmp/.command-{secrets.token_hex(8)}"
         await self.write(path, data)
-        return await self._run(script_words(self._shell, path), timeout_ms, signal)
+        return await self._run([*words, path], timeout_ms, signal)
 
     async def _run(self, words: list[str], timeout_ms: float, signal: Signal) -> ExecResult:
         stdout, stderr = Captured(), Captured()
@@ -281,10 +356,17 @@ class ContainerHandle(DiskHandle):
         return output_of(await self.exec(command, timeout_ms, signal))
 
     async def stop(self) -> None:
-        """Removes the container and empties /tmp."""
+        """Removes the containers and empties /tmp."""
         await self._backend.remove_containers(self.place.key)
         self._running = False
         await super().stop()
+
+    def release(self) -> None:
+        """See Handle."""
+        super().release()
+        if self._way_out is not None:
+            self._way_out.close()
+            self._way_out = None
 
     async def _kill(self) -> None:
         self._running = False

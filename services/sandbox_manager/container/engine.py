@@ -28,7 +28,7 @@ class Found:
     """A container that carries our labels."""
 
     id: str
-    key: str
+    name: str
     plan: str
     running: bool
 
@@ -64,7 +64,7 @@ class Engine:
         return [
             Found(
                 id=str(each["Id"]),
-                key=str(each["Labels"].get(KEY_LABEL, "")),
+                name=str(each["Names"][0]).removeprefix("/") if each["Names"] else "",
                 plan=str(each["Labels"].get(PLAN_LABEL, "")),
                 running=each["State"] == "running",
             )

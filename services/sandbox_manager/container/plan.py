@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol.jsjson import dumps
-from services.sandbox_manager.bwrap.flags import FILE_BYTES, PROCESSES, SHARED_MEMORY_BYTES
+from services.sandbox_manager.bwrap.flags import (
+    ENVIRONMENT,
+    FILE_BYTES,
+    PROCESSES,
+    PROXY_VARIABLES,
+    SHARED_MEMORY_BYTES,
+)
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.paths import WORKSPACE
 from services.sandbox_manager.specs import BackendSpec
@@ -21,12 +27,8 @@ TENANT_LABEL: Final = "whippletree.tenant"
 KEY_LABEL: Final = "whippletree.key"
 PLAN_LABEL: Final = "whippletree.plan"
 
-ENVIRONMENT: Final = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": WORKSPACE,
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-}
+FORWARDER_BYTES: Final = 128 * 1024**2
+"""Memory of the container that forwards to the proxy."""
 _STAY: Final = "trap 'exit 0' TERM; while :; do sleep 86400 & wait $!; done"
 RESTING_PROCESSES: Final = 3
 """Of a container in which no command runs: the engine's init, the shell that stays, its sleep."""
@@ -51,23 +53,63 @@ def container_name(root_id: str, key: str) -> str:
 
 
 def create_document(
-    spec: BackendSpec, folders: HostFolders, *, root_id: str, identity: Identity
+    spec: BackendSpec,
+    folders: HostFolders,
+    *,
+    root_id: str,
+    identity: Identity,
+    forwarder_id: str | None = None,
 ) -> dict[str, Any]:
-    """The body of the engine's create request."""
+    """The body of the engine's create request.
+
+    With a forwarder the container has that one's network, which is as closed but for the forwarder's port.
+    """
     memory = spec.memory_mib * 1024**2
-    document: dict[str, Any] = {
-        "Image": spec.image,
-        "Entrypoint": ["/bin/sh", "-c", _STAY],
+    document = _document(
+        image=spec.image,
+        start=["/bin/sh", "-c", _STAY],
+        binds=[f"{folders.workspace}:{WORKSPACE}", f"{folders.tmp}:/tmp"],
+        identity=identity,
+        memory=memory,
+    )
+    document["WorkingDir"] = WORKSPACE
+    host = document["HostConfig"]
+    host["NanoCpus"] = spec.cpus * 10**9
+    if forwarder_id is None:
+        document["Hostname"] = "sandbox"
+    else:
+        host["NetworkMode"] = f"container:{forwarder_id}"
+    return _labelled(document, spec.key, root_id)
+
+
+def forwarder_document(
+    key: str, image: str, folder: str, source: str, *, root_id: str, identity: Identity
+) -> dict[str, Any]:
+    """The body for the container whose network a workspace shares: it forwards to the proxy's socket."""
+    document = _document(
+        image=image,
+        start=["python3", "-I", "-S", "-c", source],
+        binds=[f"{folder}:/run/egress:ro"],
+        identity=identity,
+        memory=FORWARDER_BYTES,
+    )
+    document["Hostname"] = "sandbox"
+    return _labelled(document, key, root_id)
+
+
+def _document(
+    *, image: str, start: list[str], binds: list[str], identity: Identity, memory: int
+) -> dict[str, Any]:
+    return {
+        "Image": image,
+        "Entrypoint": start,
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in ENVIRONMENT.items()],
-        "Hostname": "sandbox",
         "User": f"{identity.uid}:{identity.gid}",
-        "WorkingDir": WORKSPACE,
-        "NetworkDisabled": True,
         "StopSignal": "SIGKILL",
         "Healthcheck": {"Test": ["NONE"]},
         "HostConfig": {
-            "Binds": [f"{folders.workspace}:{WORKSPACE}", f"{folders.tmp}:/tmp"],
+            "Binds": binds,
             "NetworkMode": "none",
             "IpcMode": "private",
             "CgroupnsMode": "private",
@@ -76,7 +118,6 @@ def create_document(
             "ReadonlyRootfs": True,
             "Init": True,
             "PidsLimit": PROCESSES,
-            "NanoCpus": spec.cpus * 10**9,
             "Memory": memory,
             "MemorySwap": memory,
             "ShmSize": SHARED_MEMORY_BYTES,
@@ -88,25 +129,21 @@ def create_document(
             "RestartPolicy": {"Name": "no"},
         },
     }
+
+
+def _labelled(document: dict[str, Any], key: str, root_id: str) -> dict[str, Any]:
     digest = hashlib.sha256(dumps(document).encode()).hexdigest()
     document["Labels"] = {
         ROOT_LABEL: root_id,
-        TENANT_LABEL: tenant_of(spec.key),
-        KEY_LABEL: spec.key,
+        TENANT_LABEL: tenant_of(key),
+        KEY_LABEL: key,
         PLAN_LABEL: digest,
     }
     return document
 
 
-def command_words(shell: str, command: str) -> list[str]:
-    """How a command is started: with the four variables and none that the image brings."""
-    return [*_starter(shell), "-c", command]
-
-
-def script_words(shell: str, path: str) -> list[str]:
-    """How a command is started that is too long for an argument and stands in a file."""
-    return [*_starter(shell), path]
-
-
-def _starter(shell: str) -> list[str]:
-    return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in ENVIRONMENT.items()), shell]
+def starter_words(shell: str, *, way_out: bool) -> list[str]:
+    """What begins every command: the four variables (with a way out also the proxy's) and none that the image
+    brings."""
+    variables = {**ENVIRONMENT, **(PROXY_VARIABLES if way_out else {})}
+    return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), shell]
