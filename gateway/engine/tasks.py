@@ -27,16 +27,20 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Start these works in order and wait for all; resumed with a list of `Settled`."""
+    """Start these works in order and wait for all; resumed with a list of `Settled`.
+
+    They start after everything that is ready now or, `at_once`, before it: as if each were called here.
+    """
 
     works: Sequence[Generator[Any, Any, Any]]
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
     """Run this work and go on with its value; its failure is raised where this was asked for.
 
-    As `yield from`, for works that nest as deep as a document does: neither Python's stack nor the time that
+    As `yield from` with a `Turn` after it, for works that nest as deep as a document does: neither Python's stack nor the time that
     an answer takes to reach the innermost work grows with the depth.
     """
 
@@ -142,15 +146,15 @@ class Tasks(Generic[T]):
                 if not task.above:
                     self._settle(task, Settled(end.value))
                     return
-                value, failure = end.value, None
                 task.work = task.above.pop()
-                continue
+                self._ready.append((task, end.value))
+                return
             except WorkFailed as failed:
                 if not task.above:
                     self._settle(task, Settled(None, failed))
                     return
-                failure = failed
                 task.work = task.above.pop()
+                value, failure = None, failed
                 continue
             if isinstance(request, Within):
                 task.above.append(task.work)
@@ -161,7 +165,11 @@ class Tasks(Generic[T]):
                 self._ask(task, request.effect)
             elif isinstance(request, Together):
                 group = _Group(task, len(request.works))
-                self._ready.extend((_Task(work, group, i), None) for i, work in enumerate(request.works))
+                works = [(_Task(work, group, i), None) for i, work in enumerate(request.works)]
+                if request.at_once:
+                    self._ready.extendleft(reversed(works))
+                else:
+                    self._ready.extend(works)
             else:
                 self._ready.append((task, None))
             return

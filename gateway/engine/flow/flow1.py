@@ -199,7 +199,8 @@ class Flow1:
                 [
                     _noted(self._run(branch, f"{path}/{name}", scope, given), ended, index)
                     for index, (name, branch) in enumerate(branches.items())
-                ]
+                ],
+                at_once=True,
             )
             names = list(branches)
             outputs = outputs_of(
@@ -231,7 +232,8 @@ class Flow1:
                     index,
                 )
                 for index, item in enumerate(items)
-            ]
+            ],
+            at_once=True,
         )
         outputs = outputs_of(
             settled,

@@ -165,7 +165,8 @@ class Flow2:
         given = yield from self._reshaped(node, place, scope, given)
         branches = js_order(node["parallel"])
         settled: list[Settled[Value]] = yield Together(
-            [self._run(branch, below(position, name), scope, given) for name, branch in branches.items()]
+            [self._run(branch, below(position, name), scope, given) for name, branch in branches.items()],
+            at_once=True,
         )
         outputs = outputs_of(settled, self._effects, path_of=lambda _: place.site, choose=first_of)
         return named(dict(zip(branches, outputs, strict=True)))
@@ -181,7 +182,8 @@ class Flow2:
             [
                 self._run(each, inner, scope.of_item(index), Value(item, given.plain))
                 for index, item in enumerate(items)
-            ]
+            ],
+            at_once=True,
         )
         outputs = outputs_of(
             settled, self._effects, path_of=lambda index: f"{place.site}[{index}]", choose=first_of
