@@ -40,8 +40,8 @@ class Together:
 class Within:
     """Run this work and go on with its value; its failure is raised where this was asked for.
 
-    As `yield from` with a `Turn` after it, for works that nest as deep as a document does: neither Python's stack nor the time that
-    an answer takes to reach the innermost work grows with the depth.
+    As `yield from` with a `Turn` after it, for works that nest as deep as a document does: neither Python's
+    stack nor the time that an answer takes to reach the innermost work grows with the depth.
     """
 
     work: Generator[Any, Any, Any]

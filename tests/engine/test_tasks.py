@@ -26,7 +26,7 @@ from gateway.engine.failures import (
     failure_code,
 )
 from gateway.engine.host import Host
-from gateway.engine.segment import Segment
+from gateway.engine.segment import Prepared, Segment
 from gateway.engine.tasks import TURN, Ask, Tasks, Within, Work, together
 
 CANCEL = Abort(AbortKind.CANCEL, "stop")
@@ -270,9 +270,12 @@ def test_only_an_engine_failure_keeps_its_code() -> None:
 
 
 def test_a_segment_starts_once_and_takes_answers_only_then() -> None:
-    def prepare(host: Host) -> Work[SegmentResult]:
+    def work() -> Work[SegmentResult]:
         yield TURN
         return SegmentResult("completed")
+
+    def prepare(host: Host) -> Prepared:
+        return Prepared(work())
 
     segment = Segment(Host({}, None), prepare)
     with pytest.raises(ValueError, match="not started"):
