@@ -1,15 +1,17 @@
 """What stands around every handler of a port: the bearer, the catch-all, the trace, the count of handlers.
 
-One thin interceptor instead of several: each one costs every call a wrapped coroutine. gRPC looks at the
-kind of the handler function, so a wrapper keeps the kind of what it wraps.
+gRPC's interceptors cost every call coroutines of their own, and handlers that are registered by name cost
+the server's loop a pending task per method, all of which it waits on anew for each call. So the edge is the
+one place that the server asks for a handler, and gives it wrapped. gRPC looks at the kind of the handler
+function: a wrapper keeps the kind of what it wraps.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -31,42 +33,45 @@ _ENDLESS: Final = (
 Spanner = Callable[[str, Any], Any]
 
 
-class Edge(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """The interceptor of a server. `spans`, when given, makes a context manager around each handler."""
+class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
+    """The handlers of a server. Generated code adds them to `as_server`.
+
+    `spans`, when given, makes a context manager around each handler.
+    """
 
     def __init__(self, check: BearerCheck, spans: Spanner | None = None) -> None:
         self._check = check
         self._spans = spans
-        self._wrapped: dict[str, Any] = {}
+        self._handlers: dict[str, Any] = {}
         self._refusing: dict[str, Any] = {}
         self._running: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
-    ) -> Any:
-        """Gives the handler of a call, or one that refuses it."""
+    @property
+    def as_server(self) -> grpc.aio.Server:
+        """Takes handlers in place of a server: it has the two methods that generated code calls."""
+        return cast("grpc.aio.Server", self)
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Any]) -> None:
+        """Takes the handlers of a service."""
+        for name, handler in method_handlers.items():
+            method = f"/{service_name}/{name}"
+            self._handlers[method] = _rebuild(handler, self._wrap(method, _behavior(handler)))
+            self._refusing[method] = _rebuild(handler, _refuse)
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
+        """The same handlers once more, as a server that does not know them by name would need them."""
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a call, or one that refuses it; None for a method that is not there."""
         method = handler_call_details.method
         metadata = handler_call_details.invocation_metadata
         # The handler runs in this task, so it and its log lines know the trace. Reading the metadata once
         # more in there would build it anew.
         trace_context.set(find(metadata, TRACEPARENT))
-        if not self._check.allows(method, metadata):
-            refusing = self._refusing.get(method)
-            if refusing is None:
-                handler = await continuation(handler_call_details)
-                if handler is None:
-                    return None
-                refusing = self._refusing[method] = _rebuild(handler, _refuse)
-            return refusing
-        wrapped = self._wrapped.get(method)
-        if wrapped is None:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return None
-            wrapped = self._wrapped[method] = _rebuild(handler, self._wrap(method, _behavior(handler)))
-        return wrapped
+        allowed = self._check.allows(method, metadata)
+        return (self._handlers if allowed else self._refusing).get(method)
 
     async def wait_idle(self) -> None:
         """Waits until no handler of an effect or another bounded call is running."""

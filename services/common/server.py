@@ -157,7 +157,7 @@ class Port:
         self._service = service
         self._settings = settings
         self._edge = Edge(BearerCheck(settings.token), telemetry.server_span)
-        self._server = grpc.aio.server(interceptors=[self._edge], options=server_options(settings))
+        self._server = grpc.aio.server(handlers=[self._edge], options=server_options(settings))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._drainer = admin.Drainer(service)
         self._drainer.on_enter.append(self._say_not_serving)
@@ -167,19 +167,20 @@ class Port:
 
     async def start(self) -> None:
         """Listens. Raises StartFailed with the reason."""
-        service, server = self._service, self._server
+        service, handlers = self._service, self._edge.as_server
         if isinstance(service, HasReadiness):
             service.bind_readiness(self._set_ready)
-        service.register(server)
-        admin_pb2_grpc.add_AdminServicer_to_server(admin.AdminServicer(service, self._drainer), server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        service.register(handlers)
+        admin_pb2_grpc.add_AdminServicer_to_server(admin.AdminServicer(service, self._drainer), handlers)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, handlers)
         if self._settings.reflection:
-            from grpc_reflection.v1alpha import reflection
+            from grpc_reflection.v1alpha import reflection, reflection_pb2_grpc
 
             names = (service.full_name, admin.FULL_NAME, "grpc.health.v1.Health", reflection.SERVICE_NAME)
-            reflection.enable_server_reflection(names, server)
+            reflector = reflection.aio.ReflectionServicer(names)  # type: ignore[attr-defined]
+            reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflector, handlers)
         self._listen()
-        await server.start()
+        await self._server.start()
         path = self._settings.unix_path
         if path is not None:
             # gRPC makes the socket open to all; its folder closed the moment in between.
