@@ -21,6 +21,7 @@ from gateway.executors.contract import Executors
 from gateway.executors.factory import connect
 from gateway.settings import Target
 from services.common.channel import bearer
+from services.common.logs import trace_context
 from services.common.metadata import AFFINITY, TRACEPARENT, affinity_of
 from services.common.telemetry import new_trace_id, traceparent
 
@@ -122,7 +123,9 @@ async def set_stage(stack: AsyncExitStack, plan: StackPlan, *, uvloop_everywhere
         targets[name] = (Target(name, f"{HOST}:{port}"),)
         bearers[name] = _token(plan, name)
     server = await stack.enter_async_context(child("echo", helper("echo_server"), {}))
-    trace = (TRACEPARENT, traceparent(new_trace_id()))
+    # A run's effects share its trace.
+    trace_context.set(traceparent(new_trace_id()))
+    trace = (TRACEPARENT, trace_context.get() or "")
     metadata = (*bearer(bearers[MODEL]), (AFFINITY, affinity_of("ses_bench")), trace)
     echo = EchoClient((await server.ready("ready"))["target"], metadata)
     stack.push_async_callback(echo.close)

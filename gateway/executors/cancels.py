@@ -12,11 +12,11 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 from whippletree.v1 import common_pb2
 
+from gateway.executors.call_metadata import CallMetadata
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod
-from services.common.metadata import Metadata
 
 
 async def cancel_effect(
@@ -25,7 +25,7 @@ async def cancel_effect(
     effect: common_pb2.EffectRef,
     *,
     kind: common_pb2.AbortKind,
-    metadata: Metadata,
+    metadata: CallMetadata,
     timings: ExecutorTimings,
 ) -> None:
     """Sends Cancel to the given replicas, or to all when none is given; waits for at most 3 s."""
@@ -39,7 +39,7 @@ async def _cancel(
     full_name: str,
     replica: Replica,
     request: common_pb2.CancelRequest,
-    metadata: Metadata,
+    metadata: CallMetadata,
     timings: ExecutorTimings,
 ) -> None:
     method = UnaryMethod(f"/{full_name}/Cancel", common_pb2.CancelRequest, common_pb2.CancelReply)

@@ -44,7 +44,7 @@ ELSEWHERE_TEXT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Session:
     """Where a session's model calls are in flight: how many at each replica."""
 
@@ -248,7 +248,10 @@ class GrpcModelExecutor:
         return failure.meaning in RESENT and (rejoin or not self._is_direct())
 
     def _is_direct(self) -> bool:
-        return any(replica.facts.get("route") == _DIRECT for replica in self._replicas.replicas)
+        for replica in self._replicas.replicas:  # noqa: SIM110  (a generator costs more than the look)
+            if replica.facts.get("route") == _DIRECT:
+                return True
+        return False
 
 
 def _every_kind(kind: AbortKind) -> bool:

@@ -19,6 +19,8 @@ T = TypeVar("T")
 class Resends:
     """The attempts of one call: `run` makes them, `again` says after each failure whether another may follow."""
 
+    __slots__ = ("_attempts", "_clock", "_faults", "_replicas", "_timings", "_until", "failed")
+
     def __init__(self, replicas: ReplicaSet, timings: ExecutorTimings, clock: Clock | None = None) -> None:
         self._replicas = replicas
         self._timings = timings

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from whippletree.v1 import common_pb2, sandbox_manager_pb2
 
 from gateway.engine.contract import AbortKind, EffectRequest
-from gateway.executors.call_metadata import run_metadata
+from gateway.executors.call_metadata import CallMetadata, run_metadata
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunContext, SandboxEvent
 from gateway.executors.effect_result import aborted_error, failed_outcome, parsed_outcome
 from gateway.executors.effects import SURROGATE_TEXT, effect_ref
@@ -22,7 +22,6 @@ from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
 from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
 from services.common.logs import get_logger
-from services.common.metadata import Metadata
 
 FULL_NAME: Final = "whippletree.v1.SandboxManager"
 SERVICE: Final = "sandbox-manager"
@@ -108,7 +107,7 @@ class SandboxCalls:
         key: str,
         operation: sandbox_manager_pb2.WorkspaceOperation,
         *,
-        metadata: Callable[[Replica], Metadata],
+        metadata: Callable[[Replica], CallMetadata],
         claim: Claim,
         signal: AbortSignal,
         max_file_bytes: int | None = None,

@@ -18,13 +18,13 @@ import grpc
 from whippletree.v1 import common_pb2
 
 from gateway.engine.contract import Abort, AbortKind
+from gateway.executors.call_metadata import CallMetadata
 from gateway.executors.contract import AbortSignal, RunAborted
 from gateway.executors.replica import Replica
 from gateway.executors.status import CallFailed, Meaning, failure_of
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import Stops, accepted_limit_s, limit_s
 from gateway.executors.watchdog import Watchdog
-from services.common.metadata import Metadata
 
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -65,7 +65,7 @@ class StreamCall(Generic[AnswerT]):
         self,
         method: StreamMethod,
         replica: Replica,
-        metadata: Metadata,
+        metadata: CallMetadata,
         *,
         signal: AbortSignal,
         stops: Stops,

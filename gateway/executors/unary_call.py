@@ -18,12 +18,13 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 
 from gateway.engine.contract import AbortKind
+from gateway.executors.call_metadata import CallMetadata
 from gateway.executors.contract import AbortSignal, RunAborted
 from gateway.executors.replica import Replica
 from gateway.executors.status import CallFailed, Meaning, failure_of
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.watchdog import Watchdog
-from services.common.metadata import ACCEPTED, LIMIT_MS, Metadata, find
+from services.common.metadata import ACCEPTED, LIMIT_MS, find
 
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -62,7 +63,7 @@ async def call_unary(
     method: UnaryMethod,
     replica: Replica,
     request: Any,
-    metadata: Metadata,
+    metadata: CallMetadata,
     *,
     signal: AbortSignal,
     stops: Stops,

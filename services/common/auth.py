@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
 from typing import Final
-
-from services.common.metadata import AUTHORIZATION
 
 EXEMPT_PREFIX: Final = "/grpc.health.v1.Health/"
 REFUSAL_TEXT: Final = "The bearer token is missing or wrong."
@@ -27,17 +24,14 @@ class BearerCheck:
         """Nothing is asked for."""
         return not self._tokens
 
-    def allows(self, method: str, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
-        """Whether a call may go on. Takes the same time whichever token is close."""
-        if not self._tokens or method.startswith(EXEMPT_PREFIX):
+    def allows(self, header: str | bytes | None) -> bool:
+        """Whether an `authorization` header opens the port. Takes the same time whichever token is close."""
+        if not self._tokens:
             return True
-        for name, value in metadata or ():
-            if name == AUTHORIZATION:
-                return self._fits(value if isinstance(value, str) else value.decode("latin-1"))
-        return False
-
-    def _fits(self, header: str) -> bool:
-        scheme, given = header[: len(_SCHEME)], header[len(_SCHEME) :].encode("utf-8", "replace")
+        if header is None:
+            return False
+        text = header if isinstance(header, str) else header.decode("latin-1")
+        scheme, given = text[: len(_SCHEME)], text[len(_SCHEME) :].encode("utf-8", "replace")
         fits = False
         for token in self._tokens:
             fits |= hmac.compare_digest(given, token)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 RunT = TypeVar("RunT")
 OutcomeT = TypeVar("OutcomeT")
@@ -27,39 +28,33 @@ class WorkKey(NamedTuple):
     effect_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fresh(Generic[RunT]):
+class Fresh(msgspec.Struct, Generic[RunT], frozen=True):
     """Nobody had asked for it: the caller, and nobody else, starts this run."""
 
     run: RunT
 
 
-@dataclass(frozen=True, slots=True)
-class Joined(Generic[RunT]):
+class Joined(msgspec.Struct, Generic[RunT], frozen=True):
     """It is in flight: wait for it."""
 
     run: RunT
 
 
-@dataclass(frozen=True, slots=True)
-class Kept(Generic[OutcomeT]):
+class Kept(msgspec.Struct, Generic[OutcomeT], frozen=True):
     """It has ended: here is what came of it."""
 
     outcome: OutcomeT
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(msgspec.Struct, frozen=True):
     """The id stands for another call."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stale:
+class Stale(msgspec.Struct, frozen=True):
     """A lease with a higher epoch owns it."""
 
 
-@dataclass(slots=True)
-class _Row(Generic[RunT, OutcomeT]):
+class _Row(msgspec.Struct, Generic[RunT, OutcomeT]):
     fingerprint: bytes
     epoch: int
     run: RunT | None

@@ -18,10 +18,10 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 # isort: split
 import grpc
 
-from services.common.auth import REFUSAL_TEXT, BearerCheck
+from services.common.auth import EXEMPT_PREFIX, REFUSAL_TEXT, BearerCheck
 from services.common.errors import answer_exception
 from services.common.logs import trace_context
-from services.common.metadata import TRACEPARENT, find
+from services.common.metadata import AUTHORIZATION, RUN_TOKEN, TRACEPARENT, run_token
 
 _ENDLESS: Final = (
     "/grpc.health.v1.Health/",
@@ -44,9 +44,8 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         self._spans = spans
         self._handlers: dict[str, Any] = {}
         self._refusing: dict[str, Any] = {}
-        self._running: set[asyncio.Task[Any]] = set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._running = 0
+        self._idle: asyncio.Event | None = None
 
     @property
     def as_server(self) -> grpc.aio.Server:
@@ -66,33 +65,35 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     def service(self, handler_call_details: Any) -> Any:
         """The handler of a call, or one that refuses it; None for a method that is not there."""
         method = handler_call_details.method
-        metadata = handler_call_details.invocation_metadata
-        # The handler runs in this task, so it and its log lines know the trace. Reading the metadata once
-        # more in there would build it anew.
-        trace_context.set(find(metadata, TRACEPARENT))
-        allowed = self._check.allows(method, metadata)
+        bearer = trace = token = None
+        for name, value in handler_call_details.invocation_metadata or ():
+            if name == AUTHORIZATION and bearer is None:
+                bearer = value
+            elif name == TRACEPARENT and trace is None:
+                trace = value
+            elif name == RUN_TOKEN and token is None:
+                token = value
+        # The handler runs in this task, so it and its log lines know them. Reading the metadata once more in
+        # there would build it anew.
+        trace_context.set(trace)
+        run_token.set(token)
+        allowed = method.startswith(EXEMPT_PREFIX) or self._check.allows(bearer)
         return (self._handlers if allowed else self._refusing).get(method)
 
     async def wait_idle(self) -> None:
         """Waits until no handler of an effect or another bounded call is running."""
-        await self._idle.wait()
+        while self._running:
+            self._idle = asyncio.Event()
+            await self._idle.wait()
 
     def running(self) -> int:
         """How many handlers `wait_idle` waits for."""
-        return len(self._running)
+        return self._running
 
-    def _enter(self) -> asyncio.Task[Any] | None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._running.add(task)
-            self._idle.clear()
-        return task
-
-    def _leave(self, task: asyncio.Task[Any] | None) -> None:
-        if task is not None:
-            self._running.discard(task)
-            if not self._running:
-                self._idle.set()
+    def _leave(self) -> None:
+        self._running -= 1
+        if not self._running and self._idle is not None:
+            self._idle.set()
 
     def _wrap(self, method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
         counted = not method.startswith(_ENDLESS)
@@ -101,19 +102,20 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         if inspect.isasyncgenfunction(behavior):
 
             async def stream(request: Any, context: Any) -> Any:
-                task = self._enter() if counted else None
+                self._running += counted
                 try:
                     async for reply in behavior(request, context):
                         yield reply
                 except BaseException as error:  # noqa: BLE001  (the edge of the process)
                     await answer_exception(context, method, error)
                 finally:
-                    self._leave(task)
+                    if counted:
+                        self._leave()
 
             return stream
 
         async def call(request: Any, context: Any) -> Any:
-            task = self._enter() if counted else None
+            self._running += counted
             try:
                 if spans is None:
                     return await behavior(request, context)
@@ -122,7 +124,8 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
             except BaseException as error:  # noqa: BLE001  (the edge of the process)
                 await answer_exception(context, method, error)
             finally:
-                self._leave(task)
+                if counted:
+                    self._leave()
 
         return call
 

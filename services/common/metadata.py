@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextvars import ContextVar
 from typing import Final
 
 Metadata = tuple[tuple[str, str], ...]
@@ -28,6 +29,9 @@ RUN_TOKEN: Final = "x-nylorun-run-token"
 
 TRACEPARENT: Final = "traceparent"
 """W3C trace context."""
+
+run_token: Final[ContextVar[str | None]] = ContextVar("whippletree_run_token", default=None)
+"""The run token of the call that is being served, None without one; set by the port's edge."""
 
 
 def affinity_of(key: str) -> str:

@@ -47,18 +47,13 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 def fingerprint(call: ModelCall) -> bytes:
     """A digest of all that makes a call: the same id with another one is a conflict."""
-    digest = hashlib.sha256(
-        "\0".join((call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "")).encode(
-            "utf-8", "surrogatepass"
-        )
-    )
-    digest.update(b"\0")
+    identity = (call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "", "")
+    digest = hashlib.sha256("\0".join(identity).encode("utf-8", "surrogatepass"))
     digest.update(call.text.encode("utf-8", "surrogatepass"))
     return digest.digest()
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An outcome's JSON text, to be given after a delay in milliseconds."""
 
     outcome: str

@@ -14,7 +14,7 @@ from whippletree.v1 import admin_pb2, common_pb2, model_executor_pb2, model_exec
 
 from services.common.calls import WorkKey
 from services.common.errors import invalid, unavailable
-from services.common.metadata import ACCEPTED, LIMIT_MS, RUN_TOKEN, find
+from services.common.metadata import ACCEPTED, LIMIT_MS, run_token
 from services.common.version import version
 from services.common.work import WorkBook
 from services.model_executor.executor import CallAborted, Draining, ModelExecutor
@@ -26,6 +26,7 @@ _STATES: Final = {
     "finished": common_pb2.CancelReply.STATE_FINISHED,
 }
 _MAX_ID: Final = 512
+_IDS: Final = ("tenant_id", "session_id", "effect_id")
 
 
 class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
@@ -86,7 +87,7 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
         self, request: model_executor_pb2.ModelCallRequest, context: Any
     ) -> model_executor_pb2.ModelCallReply:
         """One call."""
-        call = _read_call(request, _token_of(context))
+        call = _read_call(request, _token())
         executor = self._executor
         try:
             entered = executor.enter(call)
@@ -108,19 +109,19 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
         """Stops a call."""
         effect = request.effect
         key = WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
-        state = await self._executor.stop(key, request.kind, _token_of(context))
+        state = await self._executor.stop(key, request.kind, _token())
         return common_pb2.CancelReply(state=_STATES[state])
 
     async def PutGrant(
         self, request: model_executor_pb2.ModelGrantRequest, context: Any
     ) -> model_executor_pb2.ModelGrantReply:
         """A renewed run token."""
-        kept = self._executor.renew(request.tenant_id, request.session_id, _token_of(context))
+        kept = self._executor.renew(request.tenant_id, request.session_id, _token())
         return model_executor_pb2.ModelGrantReply(kept=kept)
 
 
-def _token_of(context: Any) -> str | None:
-    return find(context.invocation_metadata(), RUN_TOKEN) or None
+def _token() -> str | None:
+    return run_token.get() or None
 
 
 def _read_call(request: model_executor_pb2.ModelCallRequest, token: str | None) -> ModelCall:
@@ -138,13 +139,13 @@ def _read_call(request: model_executor_pb2.ModelCallRequest, token: str | None) 
         rejoin=request.rejoin,
         token=token,
     )
-    for name, value in (
-        ("tenant_id", call.tenant_id),
-        ("session_id", call.session_id),
-        ("effect_id", call.effect_id),
-    ):
-        if not 0 < len(value) <= _MAX_ID:
-            raise invalid(f"effect.{name} must have 1 to {_MAX_ID} characters.")
+    if not (_is_id(call.tenant_id) and _is_id(call.session_id) and _is_id(call.effect_id)):
+        name = next(name for name in _IDS if not _is_id(getattr(call, name)))
+        raise invalid(f"effect.{name} must have 1 to {_MAX_ID} characters.")
     if not call.invocation_id:
         raise invalid("invocation_id is missing.")
     return call
+
+
+def _is_id(value: str) -> bool:
+    return 0 < len(value) <= _MAX_ID
