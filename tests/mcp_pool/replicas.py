@@ -33,7 +33,7 @@ class Gateway:
         """The address that a session's next run would choose."""
         chosen = self.replicas.ranked(session)
         assert chosen is not None
-        return chosen.address
+        return chosen.address.removeprefix("ipv4:")
 
     async def call(
         self,
@@ -82,7 +82,14 @@ async def gateway(
 def run_with(session: str, *servers: Mapping[str, Any], **changes: Any) -> RunContext:
     """A run of a session whose agent has these servers."""
     records = [
-        {"capabilityId": "cap", "serverName": server["name"], "serverToolName": "echo"} for server in servers
+        {
+            "capabilityId": "cap",
+            "serverName": server["name"],
+            "serverToolName": "echo",
+            "name": f"{server['name']}__echo",
+            "inputSchema": {"type": "object"},
+        }
+        for server in servers
     ]
     values: dict[str, Any] = {
         "session_id": session,

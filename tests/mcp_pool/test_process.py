@@ -7,49 +7,14 @@ import json
 import os
 import signal
 import sys
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from whippletree.v1 import common_pb2, mcp_pool_pb2, mcp_pool_pb2_grpc
 
 from services.common.channel import bearer, open_channel
 from services.common.child_start import death_signal_prefix
+from tests.mcp_pool.processes import REPOSITORY, TOKEN, process
 from tests.mcp_pool.support import BOUND, manifest, process_gone, stdio, until
-
-TOKEN = "cd" * 32
-REPOSITORY = Path(__file__).parents[2]
-
-
-@asynccontextmanager
-async def process(folder, **settings):
-    """Starts `services.mcp_pool.main` and waits until it serves."""
-    environ = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "protos")]),
-        "NYLORUN_GRPC_LISTEN": "127.0.0.1:0",
-        "NYLORUN_GRPC_TOKEN": TOKEN,
-        "NYLORUN_HARNESS_ROOT": str(folder / "root"),
-        **settings,
-    }
-    child = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "services.mcp_pool.main",
-        env=environ,
-        stdout=asyncio.subprocess.PIPE,
-        cwd=folder,
-    )
-    try:
-        async with asyncio.timeout(BOUND):
-            while (line := json.loads(await child.stdout.readline()))["message"] != "grpc_serving":
-                pass
-        yield child, line["address"]
-    finally:
-        if child.returncode is None:
-            child.kill()
-        async with asyncio.timeout(BOUND):
-            await child.communicate()
 
 
 async def open_servers(address, *servers):
