@@ -23,6 +23,7 @@ NAMES = (
     "replay",
     "engine_segment",
     "engine_growth",
+    "flow_map",
     "mcp_many",
 )
 
