@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,25 @@ class Wire:
     def close(self) -> None:
         self.writer.close()
         self.closed = True
+
+    async def unless_gone(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """Does the work; stops it and gives False when the client closes the connection before its end."""
+        doing = asyncio.ensure_future(work)
+        reading = asyncio.ensure_future(self.reader.read(1))
+        try:
+            await asyncio.wait({doing, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done() and not await reading:
+                self.gone.set()
+                return False
+            await doing
+            return True
+        finally:
+            doing.cancel()
+            reading.cancel()
+            await asyncio.wait({doing, reading})
+            if reading.done() and not reading.cancelled() and reading.exception() is None:
+                # The beginning of the next request on this connection.
+                self.reader._buffer[:0] = reading.result()  # type: ignore[attr-defined]
 
     async def watch(self) -> None:
         """Sets `gone` at the client's end of the connection."""

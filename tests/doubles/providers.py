@@ -21,11 +21,13 @@ SSE = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
 
 @dataclass
 class ProviderDouble(HttpDouble):
-    """Both wire formats; which one follows from the replies."""
+    """Both wire formats; which one follows from the replies. `lost` counts clients that did not wait."""
 
     replies: list[Reply] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    answered: int = 0
+    lost: int = 0
 
     @property
     def bodies(self) -> list[Any]:
@@ -37,10 +39,15 @@ class ProviderDouble(HttpDouble):
         assert request.target.endswith(("/chat/completions", "/v1/messages"))
         reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
         try:
-            await reply(wire)
+            if await wire.unless_gone(reply(wire)):
+                self.answered += 1
+                return
+            wire.closed = True
         except (OSError, asyncio.CancelledError):
             self.gone.set()
             raise
+        self.lost += 1
+        self.gone.set()
 
 
 async def chunk(wire: Wire, data: bytes) -> None:
