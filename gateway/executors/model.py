@@ -80,12 +80,23 @@ class GrpcModelExecutor:
             await self._cancel_early(request, run, signal.abort)
             raise RunAborted(signal.abort)
         resends = Resends(self._replicas, self._timings)
+        once = False
+        """Whoever had it last may have sent it to a provider, and must not be asked again."""
+
+        async def attempt(replica: Replica) -> Parsed:
+            nonlocal once
+            once = replica.facts.get("route") == _DIRECT and not run.fixture_model and not rejoin
+            if once and replica.channel.get_state(True) is not grpc.ChannelConnectivity.READY:
+                # A connection that is known to be gone: the call would be lost, and nothing was sent yet.
+                raise CallFailed(Meaning.NOT_STARTED, "The model-executor can't be reached.")
+            return await self._attempt(replica, request, run, signal)
+
         try:
             return await resends.run(
-                lambda replica: self._attempt(replica, request, run, signal),
+                attempt,
                 choose=lambda: self._choose(run, resends.failed),
                 missing="No model-executor is there to take the call.",
-                may_resend=lambda failure: self._may_resend(failure, rejoin),
+                may_resend=lambda failure: _may_resend(failure, once),
                 signal=signal,
             )
         except CallFailed as failure:
@@ -241,17 +252,16 @@ class GrpcModelExecutor:
             return pinned(self._replicas, run, failed)
         return self._replicas.idlest(failed)
 
-    def _may_resend(self, failure: CallFailed, rejoin: bool) -> bool:
-        """A refusal always; anything else where the same id can't be billed twice."""
-        if failure.meaning is Meaning.NOT_STARTED:
-            return True
-        return failure.meaning in RESENT and (rejoin or not self._is_direct())
-
     def _is_direct(self) -> bool:
         for replica in self._replicas.replicas:  # noqa: SIM110  (a generator costs more than the look)
             if replica.facts.get("route") == _DIRECT:
                 return True
         return False
+
+
+def _may_resend(failure: CallFailed, once: bool) -> bool:
+    """A refusal always; anything else where the same id can't be billed twice."""
+    return failure.meaning is Meaning.NOT_STARTED or (failure.meaning in RESENT and not once)
 
 
 def _every_kind(kind: AbortKind) -> bool:

@@ -132,7 +132,8 @@ class ReplicaSet:
             for replica in self.replicas
             if replica.description is not None and replica.description.instance == instance
         ]
-        by_address = [replica for replica in self.replicas if address and replica.address == address]
+        names = (address, f"ipv4:{address}", f"ipv6:{address}")
+        by_address = [replica for replica in self.replicas if address and replica.address in names]
         return next(iter(by_instance or by_address), None)
 
     @property

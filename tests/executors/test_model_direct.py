@@ -180,3 +180,19 @@ async def test_a_cancel_of_a_call_that_was_joined_elsewhere_stops_it_there(tmp_p
             await joined
         await until(lambda: not it.executors[first].work.in_flight())
         assert len(it.provider.requests) == 1
+
+
+async def test_a_call_right_after_its_replica_died_waits_for_the_next_process(tmp_path):
+    go = asyncio.Event()
+    go.set()
+    async with replicas(tmp_path, go) as it:
+        first, _ = it.addresses
+        await it.start(first)
+        [replica] = [one for one in it.model._replicas.replicas if one.address == first]
+        await it.kill(first)
+        assert replica.serving  # nobody has noticed yet
+        pending = it.execute("s")
+        await asyncio.sleep(0)
+        await it.start(first)
+        assert (await pending).value["output"][0]["text"] == "hello"
+        assert len(it.provider.requests) == 1

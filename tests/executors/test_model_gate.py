@@ -28,10 +28,10 @@ class Chain:
     def model(self):
         return self.connected.executors.model
 
-    async def start(self, **options):
+    async def start(self, address=None, **options):
         executor = ModelExecutor(GateRoute(GateClient(self.gate.origin), **options))
         self.executors.append(executor)
-        await self.ports.start(ModelExecutorService(executor), self.address)
+        await self.ports.start(ModelExecutorService(executor), address or self.address)
 
     async def kill(self):
         await self.ports.kill(self.address)
@@ -39,10 +39,10 @@ class Chain:
             for task in list(executor._tasks):
                 task.cancel()
 
-    def execute(self, signal=None, rejoin=False, **run):
+    def execute(self, signal=None, rejoin=False, effect_id="e", **run):
         values = {"tenant_id": TENANT, **run}
         return asyncio.ensure_future(
-            self.model.execute(model_effect(), run_of(**values), signal or AbortSignal(), rejoin)
+            self.model.execute(model_effect(effect_id), run_of(**values), signal or AbortSignal(), rejoin)
         )
 
 
@@ -57,16 +57,18 @@ class Held:
 
 
 @contextlib.asynccontextmanager
-async def chain(**options):
+async def chain(replicas=1, **options):
     async with asyncio.timeout(BOUND_S), serving(ModelGateDouble(provider=Held())) as gate, ports() as made:
         gate.tokens["token-1"] = Grant(epoch=3)
         address = f"unix:{made.folder}/{secrets.token_hex(4)}"
-        targets = {"model-executor": [Target("m", address)]}
+        addresses = [address, *(f"{address}{number}" for number in range(1, replicas))]
+        targets = {"model-executor": [Target("m", one) for one in addresses]}
         targets |= {name: [Target(name, "unix:/nowhere")] for name in ("mcp-pool", "sandbox-manager")}
         async with connect(targets, {"model-executor": TOKEN}, timings=QUICK) as connected:
             it = Chain(gate, made, connected, address)
-            await it.start(**options)
-            await until(lambda: _facts(connected).get("route") == "gate")
+            for one in addresses:
+                await it.start(one, **options)
+            await until(lambda: _routes(connected) == ["gate"] * replicas)
             try:
                 yield it
             finally:
@@ -74,9 +76,9 @@ async def chain(**options):
                     await executor.close()
 
 
-def _facts(connected):
+def _routes(connected):
     replicas = connected.health.services()["model-executor"]["replicas"]
-    return replicas[0].get("facts", {}) if replicas else {}
+    return [replica.get("facts", {}).get("route") for replica in replicas]
 
 
 async def test_the_gate_route_recovers():
@@ -163,3 +165,20 @@ async def test_a_renewed_token_reaches_the_executor_while_a_call_is_in_flight():
         it.gate.provider.go.set()
         assert (await pending).value == "hello"
         assert [request.headers["authorization"][-1] for request in it.gate.model_calls] == ["1", "2"]
+
+
+async def test_a_renewed_token_reaches_every_executor_that_has_a_call_of_the_session():
+    async with chain(replicas=2) as it:
+        tokens = [
+            lambda executor=executor: [known.token for known in executor.route._sessions.values()]
+            for executor in it.executors
+        ]
+        pending = [it.execute(effect_id=f"e{number}") for number in range(2)]
+        await until(lambda: len(it.gate.model_calls) == 2)
+        assert [held() for held in tokens] == [["token-1"], ["token-1"]]
+        await it.connected.executors.mcp.put_grant("s", 3, "token-2", None)
+        assert [held() for held in tokens] == [["token-2"], ["token-2"]]
+        it.gate.provider.go.set()
+        await asyncio.gather(*pending)
+        await it.model.put_grant("s", "token-3")
+        assert [held() for held in tokens] == [[], []]

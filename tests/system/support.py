@@ -23,7 +23,7 @@ ENDED = ("completed", "failed", "cancelled", "uncertain", "paused")
 class Stack:
     """Five processes in a folder of their own, restarted when they die. `log` keeps every line."""
 
-    def __init__(self, folder, answers, core_settings=None, environ=None):
+    def __init__(self, folder, answers, core_settings=None, environ=None, overrides=None):
         self.folder = folder
         script = folder / "script.json"
         script.write_text(json.dumps({"answers": answers}))
@@ -33,10 +33,11 @@ class Stack:
             ports=free_ports(),
             environ={**os.environ, **(environ or {})},
             model_script=script,
-            overrides={CORE: core_settings or {}},
+            overrides={**(overrides or {}), CORE: core_settings or {}},
         )
 
     async def start(self):
+        """Starts everything; the ports can be changed before."""
         self.running = RunningStack(
             self.plan, lambda name, line: self.log.append((name, line)), longest_pause_s=0.25
         )
