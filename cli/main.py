@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -197,9 +198,28 @@ def replay(
             help="EFFECT=FILE: give this effect the outcome in FILE and go on from there.",
         ),
     ] = None,
+    script: Annotated[
+        Path | None,
+        Parameter(
+            help="After --set: answer model calls that the recording does not from this file, in the format of "
+            "WHIPPLETREE_MODEL_SCRIPT."
+        ),
+    ] = None,
     live: Annotated[
-        bool, Parameter(negative="", help="Ask real models and tools after --set (not built).")
+        bool,
+        Parameter(
+            negative="",
+            help="After --set: ask real models and run real tools for what nothing else answers. It finds the "
+            "services by NYLORUN_MODEL_EXECUTOR_TARGET, NYLORUN_MCP_POOL_TARGET, "
+            "NYLORUN_SANDBOX_MANAGER_TARGET and their tokens, like a gateway.",
+        ),
     ] = False,
+    manifest: Annotated[
+        Path | None,
+        Parameter(
+            help="With --live: the agent's whole manifest; recordings leave out what starts MCP servers."
+        ),
+    ] = None,
     serve: Annotated[
         bool,
         Parameter(negative="", help="Run agents on the recording for a program on stdin and stdout."),
@@ -212,12 +232,19 @@ def replay(
     call, a tool call) whether it is asked for as it was, and shows the first difference. A folder of
     recordings tests an upgrade.
 
-    EFFECT is an effect's number, its id, or the end of its id. Exit code 0: all the same; 1: something
-    drifted; 2: something could not be replayed.
+    EFFECT is an effect's number, its id, or the end of its id. With --set the run goes on from another
+    outcome: a request that the recording has gets its recorded answer, any other is answered by --script or
+    --live; without them it stops there and is shown. Only --live does anything for real, and never what was
+    recorded: model calls may cost money, MCP tools do what they do, and commands run in a new workspace.
+
+    Exit code 0: all the same, or gone on to the end; 1: something drifted; 2: something could not be
+    replayed, or went no further.
     """
+    from cli.recordings.explore import Exploration
     from cli.replay import run_replay
 
-    return run_replay(paths, until=until, changes=set_ or (), serve=serve, live=live)
+    wanted = Exploration(until, set_ or (), script, live, manifest, os.environ)
+    return run_replay(paths, wanted, serve=serve)
 
 
 @app.command

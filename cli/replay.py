@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cli.recordings.exit_codes import DRIFT, SAME, UNUSABLE
-from cli.recordings.explore import explore
+from cli.recordings.explore import Exploration, explore
 from cli.recordings.find import UsageError, files_below, is_recording, read_one, vector_records
 from cli.recordings.replaying import NotReplayable, replay
 from cli.recordings.show import drift_lines, effect_line, end_line, say, title, unfinished_text
@@ -18,25 +18,22 @@ from gateway.engine.definitions import DefinitionCache
 from gateway.recording.reader import Recording, RecordingUnreadable
 
 
-def run_replay(
-    paths: Sequence[Path], *, until: str | None, changes: Sequence[str], serve: bool, live: bool
-) -> int:
+def run_replay(paths: Sequence[Path], wanted: Exploration, *, serve: bool) -> int:
     """Replays recordings and prints what comes of it; the exit code."""
     try:
-        if live:
-            raise UsageError(
-                "Live answers are not built: a replay calls no model and no tool. Give an outcome with "
-                "--set EFFECT=FILE instead."
-            )
+        wanted.check()
         if serve:
-            if until or changes:
+            if wanted:
                 raise UsageError("--serve goes with neither --until nor --set.")
             from cli.recordings.serve import serve_recordings
 
             return serve_recordings(_files(paths), sys.stdin.buffer, sys.stdout.buffer)
-        if until or changes:
-            return explore(paths, until, changes)
+        if wanted:
+            return explore(paths, wanted)
         return _Suite().run(_files(paths))
+    except KeyboardInterrupt:
+        say("Stopped.", file=sys.stderr)
+        return UNUSABLE
     except (UsageError, RecordingUnreadable, NotReplayable) as error:
         say(str(error), file=sys.stderr)
         return UNUSABLE
@@ -99,7 +96,7 @@ class _Suite:
 
     def _recording(self, recording: Recording, *, alone: bool) -> None:
         try:
-            replayed, live = replay(recording, self._definitions)
+            replayed, driven = replay(recording, self._definitions)
         except NotReplayable as error:
             raise NotReplayable(f"{recording.path} {error}.") from None
         drift, count = replayed.drift, len(replayed.same)
@@ -111,7 +108,7 @@ class _Suite:
             self._drifts += 1
             if not alone:
                 say(f"DRIFT {recording.path}: {_effects(count)} the same, then")
-            _print(drift_lines(drift, count + 1, live))
+            _print(drift_lines(drift, count + 1, driven))
             return
         rest = unfinished_text(recording)
         if recording.broken is not None:

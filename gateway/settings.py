@@ -17,9 +17,11 @@ __all__ = [
     "SECRETS",
     "SERVICES",
     "GatewaySettings",
+    "ServiceSettings",
     "SettingsError",
     "Target",
     "is_split",
+    "read_service_settings",
     "read_settings",
 ]
 
@@ -60,6 +62,15 @@ class Target:
 
     name: str
     target: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Where the three services are and what opens them, by service name. Tokens never appear in `repr`."""
+
+    targets: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
+    bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +121,7 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
     else:
         harness_token = env.hex_token("NYLORUN_HARNESS_TOKEN", required=True)
     health_port = env.port("NYLORUN_HARNESS_HEALTH_PORT", DEFAULT_HEALTH_PORT)
-    targets = _read_targets(env) if split else {}
-    bearers = _read_bearers(env, targets) if split else {}
-    refuse_tls(env)
-    max_message_bytes = env.integer(
-        "NYLORUN_GRPC_MAX_MESSAGE_BYTES",
-        DEFAULT_MAX_MESSAGE_BYTES,
-        MIN_MAX_MESSAGE_BYTES,
-        MAX_MAX_MESSAGE_BYTES,
-    )
+    services = _read_services(env, split=split)
     stop_grace_ms = env.integer("NYLORUN_STOP_GRACE_MS", DEFAULT_STOP_GRACE_MS, 0, MAX_STOP_GRACE_MS)
     log_level = env.choice("NYLORUN_LOG_LEVEL", ("info", "debug"), "info")
     record_folder = env.text("WHIPPLETREE_RECORD_DIR")
@@ -135,15 +138,37 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
         gates_url=gates_url.rstrip("/") if gates_url else None,
         root=root,
         health_port=health_port,
-        targets=targets,
-        bearers=bearers,
-        max_message_bytes=max_message_bytes,
+        targets=services.targets,
+        bearers=services.bearers,
+        max_message_bytes=services.max_message_bytes,
         stop_grace_ms=stop_grace_ms,
         log_level=log_level,
         record_folder=record_folder,
         record_file_bytes=record_file_bytes,
         record_folder_bytes=record_folder_bytes,
     )
+
+
+def read_service_settings(environ: Mapping[str, str]) -> ServiceSettings:
+    """Only where the services are, for programs beside the gateway that call them as it does; all three
+    must be named. Raises SettingsError."""
+    env = Environment(environ)
+    services = _read_services(env, split=True)
+    env.finish()
+    return services
+
+
+def _read_services(env: Environment, *, split: bool) -> ServiceSettings:
+    targets = _read_targets(env) if split else {}
+    bearers = _read_bearers(env, targets) if split else {}
+    refuse_tls(env)
+    max_message_bytes = env.integer(
+        "NYLORUN_GRPC_MAX_MESSAGE_BYTES",
+        DEFAULT_MAX_MESSAGE_BYTES,
+        MIN_MAX_MESSAGE_BYTES,
+        MAX_MAX_MESSAGE_BYTES,
+    )
+    return ServiceSettings(targets, bearers, max_message_bytes)
 
 
 def without_userinfo(url: str) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cli.recordings.difference import Difference, first_difference
-from cli.recordings.live import Asked, End, LiveEngine
-from cli.recordings.replaying import NotReplayable, live_engine
-from cli.recordings.scripted import Script, ScriptedAnswer, play, script_of
-from gateway.engine.contract import AbortedEffect, Completed
+from cli.recordings.driven import Asked, DrivenEngine, End
+from cli.recordings.replaying import NotReplayable, driven_engine
+from cli.recordings.scripted import Script, play, script_of, with_known_outcomes
+from gateway.engine.contract import AbortedEffect
 from gateway.recording.reader import RecordedEffect, Recording
 from protocol.canonical import manifest_hash
 
@@ -71,7 +71,7 @@ class Cassette:
 
         `seen` is told every effect that fits, with its number. Raises NotReplayable.
         """
-        live = self._live(changes)
+        driven = self._driven(changes)
 
         numbers = itertools.count(1)
 
@@ -82,26 +82,26 @@ class Cassette:
             seen(next(numbers), asked)
 
         try:
-            played = play(live, self._script, seen=check)
+            played = play(driven, self._script, seen=check)
         except _Missed as missed:
             return missed.miss
-        if live.end is None:
-            asked = played.missing[0] if played.missing else live.asked[-1]
+        if driven.end is None:
+            asked = played.missing[0] if played.missing else driven.asked[-1]
             return Miss(asked, "the recording goes no further")
-        if live.end.fault is not None:
-            raise NotReplayable(f"The engine failed: {live.end.fault}")
-        return live.end
+        if driven.end.fault is not None:
+            raise NotReplayable(f"The engine failed: {driven.end.fault}")
+        return driven.end
 
-    def _live(self, changes: Mapping[str, Any]) -> LiveEngine:
+    def _driven(self, changes: Mapping[str, Any]) -> DrivenEngine:
         recorded = self._first
         if "manifest" not in changes and "input" not in changes:
-            live_input: Mapping[str, Any] = recorded.input
+            given_input: Mapping[str, Any] = recorded.input
             known_hash = recorded.manifest_hash
         else:
-            live_input, known_hash = _changed(recorded, changes)
+            given_input, known_hash = _changed(recorded, changes)
         # Outcomes of the start are answers like all others: they were given for the recorded manifest.
-        given = replace(recorded, input={**live_input, "outcomes": []}, manifest_hash=known_hash)
-        return live_engine(given)
+        given = replace(recorded, input={**given_input, "outcomes": []}, manifest_hash=known_hash)
+        return driven_engine(given)
 
     def _miss(self, asked: Asked) -> Miss | None:
         recorded = self._effects.get(asked.effect_id)
@@ -127,11 +127,7 @@ def _answers_only(recordings: Sequence[Recording]) -> Script:
     for name, scripted in list(script.answers.items()):
         if isinstance(scripted.answer, AbortedEffect):
             del script.answers[name]
-    for index, known in enumerate(recordings[0].segment().outcomes.values()):
-        place = script.begin_place + (index + 1) / 1e6
-        script.answers[known.effect_id] = ScriptedAnswer(
-            Completed(known.outcome), place, now_ms=script.begin_ms
-        )
+    with_known_outcomes(script, recordings[0])
     return script
 
 

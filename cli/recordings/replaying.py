@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cli.recordings.difference import Difference, first_difference
-from cli.recordings.live import Asked, End, LiveEngine, RecordedDefinitions
+from cli.recordings.driven import Asked, DrivenEngine, End, RecordedDefinitions
 from gateway.engine.agent.profile import profile_of
 from gateway.engine.definitions import DefinitionCache
 from gateway.recording.reader import (
@@ -48,40 +48,42 @@ class Replayed:
     stopped_at: Asked | None = None
 
 
-def live_engine(recording: Recording, definitions: DefinitionCache | None = None) -> LiveEngine:
+def driven_engine(recording: Recording, definitions: DefinitionCache | None = None) -> DrivenEngine:
     """An engine on the recording's start. Raises NotReplayable."""
     version = recording.checkpoint.get("engineVersion")
     if recording.engine == "agent" and profile_of(version) is None and not _was_refused(recording):
         raise NotReplayable(f"is of engine version {version!r}, which this build does not have")
     if recording.manifest_hash is not None:
         definitions = RecordedDefinitions(recording.manifest_hash)
-    return LiveEngine(recording.engine, recording.segment, definitions)
+    return DrivenEngine(recording.engine, recording.segment, definitions)
 
 
 def replay(
     recording: Recording, definitions: DefinitionCache | None = None, until: str | None = None
-) -> tuple[Replayed, LiveEngine]:
+) -> tuple[Replayed, DrivenEngine]:
     """Tells the engine what it was told then, and compares what it asks for after each.
 
     Stops at the first drift, or as soon as the effect `until` is asked for. Raises NotReplayable.
     """
-    live = live_engine(recording, definitions)
+    driven = driven_engine(recording, definitions)
     replayed = Replayed()
     for index, moment in enumerate(recording.moments):
-        before = len(live.asked)
-        _tell(live, moment)
-        asked = live.asked[before:]
+        before = len(driven.asked)
+        _tell(driven, moment)
+        asked = driven.asked[before:]
         last_of_a_part = index == len(recording.moments) - 1 and recording.end is None
-        replayed.drift = _compare(moment.effects, asked, live.end, replayed.same, open_end=last_of_a_part)
-        if replayed.drift is None and live.end is not None and index < len(recording.moments) - 1:
+        replayed.drift = _compare(moment.effects, asked, driven.end, replayed.same, open_end=last_of_a_part)
+        if replayed.drift is None and driven.end is not None and index < len(recording.moments) - 1:
             told = recording.moments[index + 1].told
-            replayed.drift = Drift(f"the turn ends here ({live.end.method}), and went on with {_named(told)}")
+            replayed.drift = Drift(
+                f"the turn ends here ({driven.end.method}), and went on with {_named(told)}"
+            )
         replayed.stopped_at = next((one for one in asked if one.effect_id == until), None)
         if replayed.drift is not None or replayed.stopped_at is not None:
-            return replayed, live
-    replayed.ended = live.end
-    replayed.drift = end_drift(recording.end, live.end)
-    return replayed, live
+            return replayed, driven
+    replayed.ended = driven.end
+    replayed.drift = end_drift(recording.end, driven.end)
+    return replayed, driven
 
 
 def effect_drift(recorded: RecordedEffect, asked: Asked) -> Drift | None:
@@ -156,16 +158,16 @@ def _was_refused(recording: Recording) -> bool:
     return recording.end is not None and "thrown" in recording.end.params
 
 
-def _tell(live: LiveEngine, moment: Moment) -> None:
+def _tell(driven: DrivenEngine, moment: Moment) -> None:
     match moment.told:
         case Began(now_ms=now):
-            live.begin(now)
+            driven.begin(now)
         case Answered(effect_id=effect_id, answer=answer, now_ms=now):
-            if effect_id not in live.waiting:
+            if effect_id not in driven.waiting:
                 raise NotReplayable(f"answers {effect_id}, for which nothing asks at that point")
-            live.answer(effect_id, answer, now)
+            driven.answer(effect_id, answer, now)
         case AbortTold(abort=abort):
-            live.abort(abort)
+            driven.abort(abort)
 
 
 def _compare(

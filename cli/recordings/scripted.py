@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from cli.recordings.live import Asked, LiveEngine
+from cli.recordings.driven import Asked, DrivenEngine
 from gateway.engine.contract import Abort, Answer, Completed
 from gateway.recording.reader import AbortTold, Answered, Began, Recording
 
@@ -17,7 +17,7 @@ from gateway.recording.reader import AbortTold, Answered, Began, Recording
 class ScriptedAnswer:
     """One answer, and when it comes: `place` in the order of all answers, or `delay_ms` after its effect.
 
-    `abort` aborts the run just before it.
+    `abort` aborts the run just before it. With `request_hash` it answers no other request of that id.
     """
 
     answer: Answer
@@ -25,6 +25,11 @@ class ScriptedAnswer:
     delay_ms: float = 0.0
     now_ms: float = 0.0
     abort: Abort | None = None
+    request_hash: str | None = None
+
+    def fits(self, asked: Asked) -> bool:
+        """Whether it answers this request of its effect."""
+        return self.request_hash in (None, asked.effect.request_hash)
 
 
 @dataclass(slots=True)
@@ -35,6 +40,14 @@ class Script:
     aborts: list[tuple[float, Abort]] = field(default_factory=list)
     begin_ms: float = 0.0
     begin_place: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An answer that was found while the engine waited, after so many milliseconds."""
+
+    answer: Answer
+    elapsed_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -72,58 +85,86 @@ def script_of(recordings: Iterable[Recording]) -> Script:
     return script
 
 
+def with_known_outcomes(script: Script, recording: Recording) -> None:
+    """Lets the script answer what came with the run: as soon as it is asked for, like the engine does."""
+    for index, known in enumerate(recording.segment().outcomes.values()):
+        place = script.begin_place + (index + 1) / 1e6
+        script.answers[known.effect_id] = ScriptedAnswer(
+            Completed(known.outcome), place, now_ms=script.begin_ms
+        )
+
+
 def play(
-    live: LiveEngine,
+    driven: DrivenEngine,
     script: Script,
     *,
     until: str | None = None,
     seen: Callable[[Asked], None] | None = None,
+    find: Callable[[Asked], Given | None] | None = None,
 ) -> Played:
-    """Runs to the end, to the effect `until`, or to where no answer is left. `seen` is told every effect."""
-    player = _Player(live, script, seen or _ignore)
+    """Runs to the end, to the effect `until`, or to where no answer is left.
+
+    `seen` is told every effect. `find` is asked for the answer to an effect that the script does not answer,
+    one after another, once nothing else is left to tell the engine.
+    """
+    player = _Player(driven, script, seen or _ignore, find or _nobody)
     return player.play(until)
 
 
 class _Player:
-    def __init__(self, live: LiveEngine, script: Script, seen: Callable[[Asked], None]) -> None:
-        self._live = live
+    def __init__(
+        self,
+        driven: DrivenEngine,
+        script: Script,
+        seen: Callable[[Asked], None],
+        find: Callable[[Asked], Given | None],
+    ) -> None:
+        self._driven = driven
         self._script = script
         self._seen = seen
+        self._find = find
         self._told = 0
-        self._due: dict[str, tuple[float, int]] = {}
+        self._due: dict[int, tuple[float, str]] = {}
+        self._open: dict[int, Asked] = {}
         self._now = script.begin_ms
         self._aborts = sorted(script.aborts, key=lambda abort: abort[0])
 
     def play(self, until: str | None) -> Played:
         self._abort_before(self._script.begin_place)
-        self._live.begin(self._now)
+        self._driven.begin(self._now)
         while True:
             for asked in self._new():
                 if asked.effect_id == until:
                     return Played(stopped_at=asked)
-            if self._live.end is not None:
+            if self._driven.end is not None:
                 return Played()
-            if not self._next():
-                by_id = {asked.effect_id: asked for asked in self._live.asked}
-                return Played(missing=[by_id[effect_id] for effect_id in self._live.waiting])
+            if not (self._next() or self._found()):
+                return Played(missing=list(self._open.values()))
 
     def _new(self) -> list[Asked]:
-        new = self._live.asked[self._told :]
-        self._told = len(self._live.asked)
+        new = self._driven.asked[self._told :]
+        self._told = len(self._driven.asked)
         for asked in new:
             self._seen(asked)
+            # The last of its numbers that nothing is due for yet.
+            waiting = self._driven.waiting.get(asked.effect_id, ())
+            number = next((n for n in waiting if n not in self._due and n not in self._open), None)
+            if number is None:
+                continue
             scripted = self._script.answers.get(asked.effect_id)
-            if scripted is not None and asked.effect_id in self._live.waiting:
-                due = self._now + scripted.delay_ms if scripted.place is None else scripted.place
-                self._due[asked.effect_id] = (due, self._live.waiting[asked.effect_id])
+            if scripted is None or not scripted.fits(asked):
+                self._open[number] = asked
+                continue
+            due = self._now + scripted.delay_ms if scripted.place is None else scripted.place
+            self._due[number] = (due, asked.effect_id)
         return new
 
     def _next(self) -> bool:
-        """Tells the engine the next thing; False when there is nothing to tell."""
+        """Tells the engine the next thing of the script; False when there is nothing to tell."""
         if not self._due:
             return self._abort_before(float("inf"))
-        effect_id = min(self._due, key=self._due.__getitem__)
-        due, _ = self._due.pop(effect_id)
+        number = min(self._due, key=lambda number: (self._due[number][0], number))
+        due, effect_id = self._due.pop(number)
         scripted = self._script.answers[effect_id]
         if scripted.place is None:
             self._now = due
@@ -131,17 +172,32 @@ class _Player:
             self._abort_before(due)
             self._now = max(self._now, scripted.now_ms)
         if scripted.abort is not None:
-            self._live.abort(scripted.abort)
-        self._live.answer(effect_id, scripted.answer, self._now)
+            self._driven.abort(scripted.abort)
+        self._driven.answer(effect_id, scripted.answer, self._now)
         return True
+
+    def _found(self) -> bool:
+        """Tells the engine an answer that the script does not have; False when nobody finds one."""
+        for number, asked in self._open.items():
+            given = self._find(asked)
+            if given is not None:
+                del self._open[number]
+                self._now += given.elapsed_ms
+                self._driven.answer(asked.effect_id, given.answer, self._now)
+                return True
+        return False
 
     def _abort_before(self, place: float) -> bool:
         aborted = False
         while self._aborts and self._aborts[0][0] < place:
-            self._live.abort(self._aborts.pop(0)[1])
+            self._driven.abort(self._aborts.pop(0)[1])
             aborted = True
         return aborted
 
 
 def _ignore(_: Asked) -> None:
+    return None
+
+
+def _nobody(_: Asked) -> None:
     return None

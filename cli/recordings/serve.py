@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from cli.recordings.cassette import Cassette, Miss
+from cli.recordings.driven import Asked
 from cli.recordings.exit_codes import SAME
 from cli.recordings.find import UsageError, is_recording, read_one
-from cli.recordings.live import Asked
 from cli.recordings.replaying import NotReplayable
 from gateway.engine.contract import ABSENT
 from protocol.jsjson import JsonError, dumps_bytes, loads

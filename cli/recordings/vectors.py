@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cli.recordings.difference import first_difference
-from cli.recordings.live import Asked, LiveEngine, Observe
+from cli.recordings.driven import Asked, DrivenEngine, Observe
 from cli.recordings.replaying import Drift, instead_of_effect
 from cli.recordings.scripted import Script, ScriptedAnswer, play
 from gateway.engine.contract import (
@@ -43,31 +43,31 @@ def replay_case(record: Mapping[str, Any]) -> tuple[int, Drift | None]:
 def _step(record: Mapping[str, Any], step: Mapping[str, Any]) -> tuple[int, Drift | None]:
     manifest = step["input"].get("manifest", record["manifest"])
     kind: Literal["agent", "flow"] = "flow" if manifest.get("kind") == "workflow" else "agent"
-    live = LiveEngine(kind, lambda observe: _segment(manifest, step["input"], observe))
+    driven = DrivenEngine(kind, lambda observe: _segment(manifest, step["input"], observe))
     script = Script({name: _answer(answer) for name, answer in step.get("answers", {}).items()})
     if "abortBefore" in step["input"]:
         script.aborts.append((-1.0, _abort(step["input"]["abortBefore"])))
-    _answer_the_rest(live, script)
+    _answer_the_rest(driven, script)
     expected = {effect["effectId"]: effect for effect in step["expect"].get("effects", ())}
-    for asked in live.asked:
+    for asked in driven.asked:
         drift = _effect_drift(expected, asked)
         if drift is not None:
-            return len(live.asked), drift
-    missing = [name for name in expected if name not in {asked.effect_id for asked in live.asked}]
+            return len(driven.asked), drift
+    missing = [name for name in expected if name not in {asked.effect_id for asked in driven.asked}]
     if missing:
-        return len(live.asked), Drift(
-            f"{instead_of_effect(live.end)} comes in the place of {missing[0]}", missing[0]
+        return len(driven.asked), Drift(
+            f"{instead_of_effect(driven.end)} comes in the place of {missing[0]}", missing[0]
         )
-    return len(live.asked), _end_drift(step["expect"], live)
+    return len(driven.asked), _end_drift(step["expect"], driven)
 
 
-def _answer_the_rest(live: LiveEngine, script: Script) -> None:
+def _answer_the_rest(driven: DrivenEngine, script: Script) -> None:
     """Plays on, with an effect that no answer is written for pending."""
 
     def seen(asked: Asked) -> None:
         script.answers.setdefault(asked.effect_id, ScriptedAnswer(Pending()))
 
-    play(live, script, seen=seen)
+    play(driven, script, seen=seen)
 
 
 def _segment(manifest: Any, given: Mapping[str, Any], observe: Observe) -> SegmentInput:
@@ -126,16 +126,16 @@ def _effect_drift(expected: Mapping[str, Any], asked: Asked) -> Drift | None:
     return None if difference is None else Drift("another request", asked.effect_id, difference)
 
 
-def _end_drift(expect: Mapping[str, Any], live: LiveEngine) -> Drift | None:
+def _end_drift(expect: Mapping[str, Any], driven: DrivenEngine) -> Drift | None:
     wanted = expect.get("output")
-    if live.end is None or not isinstance(wanted, dict):
-        return None if live.end is not None else Drift("the turn does not end")
-    if live.end.fault is not None:
-        return Drift(f"the engine of this build fails: {live.end.fault}")
-    if wanted["method"] != live.end.method:
-        return Drift(f"the turn ends with {live.end.method}, not {wanted['method']}")
+    if driven.end is None or not isinstance(wanted, dict):
+        return None if driven.end is not None else Drift("the turn does not end")
+    if driven.end.fault is not None:
+        return Drift(f"the engine of this build fails: {driven.end.fault}")
+    if wanted["method"] != driven.end.method:
+        return Drift(f"the turn ends with {driven.end.method}, not {wanted['method']}")
     params = {name: value for name, value in wanted["params"].items() if name != "runId"}
-    got = dict(live.end.params)
+    got = dict(driven.end.params)
     if "thrown" in params and "thrown" in got:
         # Only the code of a refusal is the same everywhere.
         params, got = {"code": params["thrown"].get("code")}, {"code": got["thrown"].get("code")}

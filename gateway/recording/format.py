@@ -5,9 +5,10 @@ happened to the engine. `type` says what a line is. Members that a reader doesn'
 change that an older reader would get wrong raises `format`.
 
     {"type":"recording","format":1,"made":"whippletree 0.1.0","at":"2026-07-29T10:11:12.131Z",
-     "runId":…,"sessionId":…,"turnId":…,"epoch":1}
+     "runId":…,"sessionId":…,"turnId":…,"epoch":1,"tenantId":…,"preference":"auto"}
 
-The first line. `at` is the wall clock; every other time is `now`: milliseconds of the process's own clock,
+The first line; `tenantId` and `preference` (of a sandbox backend) are what the gateway was told in the answer
+to `hello`. `at` is the wall clock; every other time is `now`: milliseconds of the process's own clock,
 as the engine was told, of which only differences mean something.
 
     {"type":"start","input":{…},"transcript":[…],"leftOut":["/manifest/capabilities/0/mcpServers/db/env/KEY"],

@@ -38,10 +38,12 @@ _SMALL: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class UsedRouting:
-    """What the run really used of its routing."""
+    """What the run really used of its routing, and the tenant it was executed for."""
 
     root_manifest: SharedManifest
     mcp_snapshot: JsonValue = None
+    tenant_id: str = ""
+    preference: str = ""
 
 
 class Recorder:
@@ -82,6 +84,8 @@ class Recorder:
                 "sessionId": grant.session_id,
                 "turnId": grant.turn_id,
                 "epoch": grant.epoch,
+                "tenantId": routing.tenant_id,
+                "preference": routing.preference,
             }
         )
         recording.start(start, segment, routing)

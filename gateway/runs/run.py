@@ -240,7 +240,8 @@ class Run:
     def _make_engine(self, start: TurnStart, segment: SegmentInput) -> Engine:
         if self._host.recorder is None:
             return self._host.make_engine(start.engine, segment)
-        routing = UsedRouting(self._root_manifest, self._ports.run.mcp_snapshot)
+        run = self._ports.run
+        routing = UsedRouting(self._root_manifest, run.mcp_snapshot, run.tenant_id, run.preference)
         recording = self._host.recorder.begin(self._grant, start, segment, routing)
         self._recording = recording
         observed = replace(segment, observe=recording.observe)

@@ -21,6 +21,8 @@ from structlog.typing import FilteringBoundLogger
 
 _LEVEL_NAMES: Final = {"warning": "warn", "exception": "error", "critical": "error"}
 
+_THRESHOLDS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING}
+
 trace_context: ContextVar[str | None] = ContextVar("whippletree_traceparent", default=None)
 """The traceparent of the call that is being served; log lines carry its ids."""
 
@@ -33,9 +35,9 @@ def get_logger() -> FilteringBoundLogger:
 def configure_logging(service: str, level: str = "info", stream: TextIO | None = None) -> None:
     """Sends every log line of the process, the standard library's warnings included, to `stream`.
 
-    `level` is `debug` or `info`. `stream` is standard output when None.
+    `level` is `debug`, `info` or `warn`. `stream` is standard output when None.
     """
-    threshold = logging.DEBUG if level == "debug" else logging.INFO
+    threshold = _THRESHOLDS.get(level, logging.INFO)
     structlog.configure(
         processors=[_Shape(service)],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),

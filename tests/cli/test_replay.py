@@ -12,7 +12,8 @@ from cli.main import run
 from cli.recordings.find import files_below
 from cli.recordings.serve import MAX_REQUEST_BYTES, serve_recordings
 from protocol import jsjson
-from protocol.canonical import request_hash
+from protocol.canonical import manifest_hash, request_hash
+from tests.engine.support import delegate
 from tests.gateway.recorded import (
     BEHAVIOURS,
     EFFECTS,
@@ -29,6 +30,7 @@ from tests.gateway.recorded import (
 )
 from tests.gateway.support import until_aborted
 
+ABORTED = {"kind": "cancel", "message": "enough"}
 VECTORS = Path(__file__).parents[1] / "vectors" / "data"
 
 
@@ -365,8 +367,46 @@ def test_until_stops_before_the_answer_and_shows_the_state(recording, capsys, na
     assert f"Stopped at effect 2, {FIRST_TOOL}, before its answer." in text
     assert f"Waiting for answers beside it: {SECOND_TOOL}" in text
     assert 'input: {"text":"milk"}' in text
-    assert "State of the session" in text
-    assert "transcript: 3 entries" in text
+    assert (
+        "Agent clerk runs the calls of its plan: step 1 (step_t1_0_1), turn turn_t1_0_1, "
+        "0 steps of this segment done"
+    ) in text
+    assert 'status: "active"' in text
+    assert "plan of step 1 (step_t1_0_1):" in text
+    assert 'c1 note (invocation_t1_0_2): active\n         args: {"text":"milk"}' in text
+    assert "ids taken: run 1, turn 1, step 1, invocation 3" in text
+    assert "transcript: 2 entries" in text
+
+
+def test_until_shows_the_end_of_a_long_transcript(tmp_path, capsys):
+    entries = [
+        {"kind": "input", "turnId": f"turn_{n}", "event": {"kind": "user-message", "text": f"message {n}"}}
+        for n in range(30)
+    ]
+    state = {
+        "version": 1,
+        "agentId": "clerk",
+        "manifestHash": manifest_hash(MANIFEST),
+        "executionId": "s1",
+        "revision": 7,
+        "turnCount": 30,
+        "transcript": [],
+        "status": "completed",
+        "state": {"mood": "good"},
+    }
+
+    def prepare(gw: Any) -> None:
+        gw.core.auto["transcript.read"] = {"cursor": 1, "entries": entries}
+
+    path = record_turn(tmp_path, turn(checkpoint={"state": state}), prepare=prepare)
+    code, text = replayed(capsys, path, "--until", "1")
+    assert code == 0
+    assert "Agent clerk asks the model: step 1" in text
+    assert 'state: {"mood":"good"}' in text
+    assert "transcript: 31 entries, the last 20 of them" in text
+    shown = text.partition("the last 20 of them")[2]
+    assert "[10]" not in shown
+    assert '[11] {"kind":"input","turnId":"turn_11"' in shown
 
 
 def test_until_a_model_call_shows_its_prompt_item_by_item(recording, capsys):
@@ -377,9 +417,14 @@ def test_until_a_model_call_shows_its_prompt_item_by_item(recording, capsys):
 
 
 def test_until_an_effect_that_is_not_there_is_refused(recording, capsys):
-    for name, says_ in (("9", "has 4"), ("nowhere", "no effect nowhere"), ("_1_0_", "no effect"), ("", "")):
+    for name, says_ in (
+        ("9", "has 4"),
+        ("nowhere", "no effect nowhere"),
+        ("_1_0_", "no effect"),
+        ("", "Several effects"),
+    ):
         code, text = replayed(capsys, recording, "--until", name)
-        assert code == (2 if name else 0)
+        assert code == 2
         assert says_ in text
     changed(recording, lambda line: line.update(requestHash="0" * 64), where=FIRST_MODEL)
     code, text = replayed(capsys, recording, "--until", "3")
@@ -403,35 +448,126 @@ def outcome(folder: Path, document: Any, name: str = "outcome.json") -> Path:
     return path
 
 
-def test_another_outcome_goes_on_with_the_recorded_answers(recording, tmp_path, capsys):
-    path = outcome(tmp_path, {"value": {"kind": "completed", "output": "lost"}})
-    code, text = replayed(capsys, recording, "--set", f"3={path}")
+LOST: dict[str, Any] = {"value": {"kind": "completed", "output": "lost"}}
+
+
+def test_after_another_outcome_a_recorded_request_gets_its_recorded_answer(recording, tmp_path, capsys):
+    same = outcome(tmp_path, {"value": BEHAVIOURS[FIRST_TOOL]})
+    code, text = replayed(capsys, recording, "--set", f"2={same}")
     assert code == 0
     lines = text.splitlines()
-    assert [line.split()[1] for line in lines[1:5]] == ["same", "same", "same", "other"]
-    assert "at input.prompt[4].content[0].text" in lines[5]
+    assert [line.split()[1] for line in lines[1:-1] if line[3].isdigit()] == ["same"] * 4
+    assert lines[3] == '      set: {"kind":"completed","output":{"kept":1.5}}'
     assert lines[-1] == 'the end: completed, output "Noted."'
 
 
-def test_a_changed_run_stops_where_nothing_answers_it(recording, tmp_path, capsys):
-    new = {"output": [{"type": "tool-call", "id": "c9", "name": "note", "args": {}}]}
-    path = outcome(tmp_path, {"value": new})
-    code, text = replayed(capsys, recording, "--set", f"{LAST_MODEL}={path}")
+def test_another_request_is_not_answered_with_the_recorded_outcome_but_shown(recording, tmp_path, capsys):
+    path = outcome(tmp_path, LOST)
+    code, text = replayed(capsys, recording, "--set", f"3={path}")
+    assert code == 2
+    lines = text.splitlines()
+    assert [line.split()[1] for line in lines[1:7] if line[3].isdigit()] == ["same", "same", "same", "other"]
+    assert "at input.prompt[4].content[0].text" in text
+    assert f"Stopped at effect 4, {LAST_MODEL}, before its answer." in text
+    assert "input.prompt: 5 items" in text
+    assert "Agent clerk asks the model: step 2" in text
+    assert lines[-2:] == [
+        f"It stops here: nothing answers {LAST_MODEL}.",
+        "To go on, give another --set EFFECT=FILE or --script FILE for model calls or --live, which asks real "
+        "models and tools.",
+    ]
+
+
+def test_a_script_answers_model_calls_that_the_recording_does_not(recording, tmp_path, capsys):
+    path = outcome(tmp_path, LOST)
+    entries = [{"step": 0, "answer": "never asked"}, {"text": "lost", "answer": "It is lost."}]
+    script = outcome(tmp_path, {"answers": entries}, "script.json")
+    code, text = replayed(capsys, recording, "--set", f"3={path}", "--script", script)
+    assert code == 0
+    assert text.splitlines()[-2:] == [
+        '      script: "It is lost."',
+        'the end: completed, output "It is lost."',
+    ]
+
+
+def test_a_script_answers_no_tools_and_another_outcome_may(recording, tmp_path, capsys):
+    path = outcome(tmp_path, LOST)
+    again = {"output": [{"type": "tool-call", "id": "c9", "name": "note", "args": {}}]}
+    script = outcome(
+        tmp_path, {"answers": [{"step": 1, "answer": again}, {"answer": "Done."}]}, "script.json"
+    )
+    code, text = replayed(capsys, recording, "--set", f"3={path}", "--script", script)
     assert code == 2
     asked = "t1:0:tool:invocation_t1_0_5"
     assert f"   5  new    tool       {asked}" in text
-    assert f"the recording has no answer for {asked}. Live answers are not built" in text
-    tool = outcome(tmp_path, {"value": {"kind": "completed", "output": 1}}, "odd=name.json")
-    last = outcome(tmp_path, {"value": says("At last.")}, "last.json")
-    code, text = replayed(
-        capsys,
-        recording,
-        *("--set", f"4={path}"),
-        *("--set", f"{asked}={tool}"),
-        *("--set", f"t1:0:model:invocation_t1_0_6={last}"),
-    )
+    assert text.splitlines()[-2:] == [
+        f"It stops here: nothing answers {asked}.",
+        "To go on, give another --set EFFECT=FILE or --live, which asks real models and tools.",
+    ]
+    tool = outcome(tmp_path, {"value": 1}, "odd=name.json")
+    given = ("--set", f"3={path}", "--set", f"{asked}={tool}", "--script", script)
+    code, text = replayed(capsys, recording, *given)
     assert code == 0, text
-    assert text.splitlines()[-1] == 'the end: completed, output "At last."'
+    assert text.splitlines()[-1] == 'the end: completed, output "Done."'
+
+
+def test_what_the_recorded_run_asked_for_without_an_answer_is_asked_of_nobody(tmp_path, capsys):
+    def cut(gw: Any) -> None:
+        async def cancel(effect: Any, run: Any, signal: Any, rejoin: bool) -> Any:
+            gw.core.ends[0].tell("cancel", runId="r1", reason="cancel", message="enough")
+            return await until_aborted(effect, run, signal, rejoin)
+
+        gw.fake.behaviours[LAST_MODEL] = cancel
+
+    path = record_turn(tmp_path, prepare=cut, ends_with="turn.waiting")
+    same = outcome(tmp_path, {"value": BEHAVIOURS[SECOND_TOOL]})
+    script = outcome(tmp_path, {"answers": [{"answer": "From the script."}]}, "script.json")
+    lines = [
+        line for line in lines_of(path) if (line["type"], line.get("effectId")) != ("answer", LAST_MODEL)
+    ]
+    aborted = {"type": "answer", "effectId": LAST_MODEL, "now": 9, "answer": {"status": "aborted", **ABORTED}}
+    end = lines.pop()
+    write_lines(path, [*lines, aborted, end])
+    code, text = replayed(capsys, path, "--set", f"3={same}", "--script", script)
+    assert code == 2
+    assert f"   4  same   model      {LAST_MODEL}" in text
+    assert "It may have happened, so it is not done again." in text
+
+
+def test_a_journal_entry_of_a_delegation_needs_no_answer_of_anybody(tmp_path, capsys):
+    child = {
+        "manifestSchemaVersion": 4,
+        "id": "scout",
+        "description": "Finds.",
+        "capabilities": [{"id": "core", "type": "agent"}],
+    }
+    manifest = {**MANIFEST, "capabilities": [{"id": "team", "type": "agent", "tools": [delegate(child)]}]}
+    path = record_turn(tmp_path, turn(manifest=manifest), {FIRST_MODEL: says("Hello.")})
+    delegates = {"output": [{"type": "tool-call", "id": "d1", "name": "scout", "args": {"task": "look"}}]}
+    first = outcome(tmp_path, {"value": delegates})
+    entries = [{"text": "look", "answer": "Found."}, {"text": "Found.", "answer": "All done."}]
+    script = outcome(tmp_path, {"answers": entries}, "script.json")
+    code, text = replayed(capsys, path, "--set", f"1={first}", "--script", script)
+    assert code == 0, text
+    assert "t1:0:delegation:invocation_t1_0_2:settled" in text
+    assert text.splitlines()[-1] == 'the end: completed, output "All done."'
+
+
+def test_an_outcome_that_came_with_the_run_can_be_changed(tmp_path, capsys):
+    whole = record_turn(tmp_path)
+    first = next(line for line in lines_of(whole) if line.get("effectId") == FIRST_MODEL)
+    known = {
+        "effectId": FIRST_MODEL,
+        "requestHash": first["requestHash"],
+        "outcome": {"value": BEHAVIOURS[FIRST_MODEL]},
+    }
+    path = record_turn(tmp_path, turn(outcomes=[known]))
+    code, text = replayed(capsys, path)
+    assert code == 0, text
+    words = outcome(tmp_path, {"value": says("At once.")})
+    code, text = replayed(capsys, path, "--set", f"1={words}")
+    assert code == 0, text
+    assert text.splitlines()[-1] == 'the end: completed, output "At once."'
 
 
 def test_a_changed_run_can_be_looked_into(recording, tmp_path, capsys):
@@ -476,10 +612,24 @@ def test_what_can_not_be_set_is_one_sentence(recording, tmp_path, capsys):
         assert says_ in text
 
 
-def test_live_answers_are_refused_with_what_to_do_instead(recording, capsys):
-    code, text = replayed(capsys, recording, "--live")
-    assert code == 2
-    assert "--set EFFECT=FILE instead" in text
+def test_options_that_make_no_sense_are_one_sentence(recording, tmp_path, capsys, monkeypatch):
+    for name in ("MODEL_EXECUTOR", "MCP_POOL", "SANDBOX_MANAGER"):
+        monkeypatch.delenv(f"NYLORUN_{name}_TARGET", raising=False)
+    path = outcome(tmp_path, LOST)
+    script = outcome(tmp_path, {"answers": [{"answer": 5}]}, "script.json")
+    for argv, says_ in (
+        (["--live"], "give one with --set EFFECT=FILE"),
+        (["--script", str(script)], "give one with --set EFFECT=FILE"),
+        (["--until", "1", "--live"], "give one with --set EFFECT=FILE"),
+        (["--set", f"3={path}", "--manifest", str(path)], "--manifest is for --live"),
+        (["--set", f"3={path}", "--script", "nowhere"], "--script nowhere: nowhere can't be read"),
+        (["--set", f"3={path}", "--script", str(script)], "answers[0].answer"),
+        (["--set", f"3={path}", "--live"], "NYLORUN_MODEL_EXECUTOR_TARGET"),
+    ):
+        code, text = replayed(capsys, recording, *argv)
+        assert code == 2, argv
+        assert says_ in text
+        assert len(text.splitlines()) == 1
 
 
 # Serving

@@ -98,6 +98,7 @@ def test_a_run_is_one_file_with_everything_in_order(tmp_path):
     header, start = lines[:2]
     assert header["format"] == 1
     assert (header["runId"], header["sessionId"], header["turnId"], header["epoch"]) == ("r1", "s1", "t1", 1)
+    assert (header["tenantId"], header["preference"]) == ("tn_1", "auto")
     assert start["input"]["manifest"] == MANIFEST
     assert start["input"]["checkpoint"]["input"] == "go"
     assert "rootManifest" not in start["input"]["routing"]
