@@ -17,7 +17,6 @@ from cli.demo_agent import sandbox_tools
 from gateway.executors.contract import AbortSignal, Executors
 from gateway.executors.effects import effect_ref
 from protocol.jsjson import JsonValue, dumps
-from services.sandbox_manager.drivers import make_backend
 from services.sandbox_manager.main import now_text
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.operations import Call, SessionRef
@@ -43,7 +42,7 @@ class InProcessSandbox:
         settings = read_settings(environ)
         self._root = Root(settings.workspaces)
         self._root.take()
-        backend = make_backend(settings.driver, self._root.path, settings.uid)
+        backend = backend_of(settings)
         records = RecordStore(self._root.path / FILE_NAME, (), now_text)
         self._manager = Manager(TENANT, PREFERENCE, [backend], records)
 

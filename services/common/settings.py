@@ -17,6 +17,9 @@ _REFUSED: Final = ("NYLORUN_DATABASE_URL", "NYLORUN_GATES_TOKEN", "NYLORUN_KEYS_
 _REFUSED_PREFIX: Final = "NYLORUN_RESTATE_"
 _HEX_TOKEN: Final = re.compile(r"[0-9a-fA-F]{64,}")
 _MAX_SECRET_FILE_BYTES: Final = 64 * 1024
+_SIZE: Final = re.compile(r"([0-9]{1,18})(B|KiB|MiB|GiB|TiB)?")
+_SIZE_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_MOST_BYTES: Final = 2**62
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
@@ -111,6 +114,14 @@ class Environment:
             self.problem(f"{name} must be a whole number from {low} to {high}.")
             return default
         return int(value)
+
+    def size(self, name: str, default: str, low: int) -> int:
+        """A number of bytes of at least `low`: digits, with `B`, `KiB`, `MiB`, `GiB` or `TiB` or without."""
+        match = _SIZE.fullmatch(self.text(name, default) or default)
+        size = int(match[1]) * _SIZE_UNITS[match[2] or "B"] if match is not None else -1
+        if not low <= size < _MOST_BYTES:
+            self.problem(f"{name} must be a size such as {default} or a number of bytes, at least {low}.")
+        return size
 
     def port(self, name: str, default: int) -> int:
         """A port from 1 to 65535."""

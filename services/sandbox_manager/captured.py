@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from services.sandbox_manager.contract import ExecResult
+from services.sandbox_manager.kills import ABORTED, TIMED_OUT, Kill
 from services.sandbox_manager.text import decode
 
 STREAM_BYTES: Final = 4 * 1024 * 1024
 """Kept of each stream; the rest is counted and dropped."""
 
-TIMED_OUT: Final = 124
-ABORTED: Final = 130
-"""Exit codes of commands that were killed, as shells have them for a time limit and for an interrupt."""
-
-NEVER_BEGAN: Final = ExecResult(ABORTED, "", "", killed=True)
+NEVER_BEGAN: Final = ExecResult(ABORTED.exit_code, "", "", killed=True)
 """A command that was aborted before anything was started for it."""
 
 
@@ -34,14 +31,15 @@ class Captured:
         self.dropped += max(len(data) - room, 0)
 
 
-def exec_result(stdout: Captured, stderr: Captured, exit_code: int, killed: int | None) -> ExecResult:
-    """How a command ended; `killed` is the exit code that its kill asked for, None when it was not killed."""
+def exec_result(stdout: Captured, stderr: Captured, exit_code: int, killed: Kill | None) -> ExecResult:
+    """How a command ended; `killed` says why it was killed, None when it was not."""
     return ExecResult(
-        exit_code=exit_code if killed is None else killed,
+        exit_code=exit_code if killed is None else killed.exit_code,
         stdout=decode(bytes(stdout.kept)),
         stderr=decode(bytes(stderr.kept)),
         killed=killed is not None,
-        timed_out=killed == TIMED_OUT,
+        timed_out=killed is TIMED_OUT,
         stdout_dropped=stdout.dropped,
         stderr_dropped=stderr.dropped,
+        note=None if killed is None else killed.note,
     )

@@ -64,7 +64,8 @@ class ExecResult:
     """How a command ended.
 
     The streams hold what was kept (a driver may cap them) and how many bytes after it were dropped.
-    `exit_code` is 124 after a timeout and 130 after an abort; `killed` is true for both.
+    `exit_code` is 124 after a timeout and 130 after an abort; `killed` is true for both, and for a command
+    that was killed for what it did: then `note` says why, in one line for whoever reads the output.
     """
 
     exit_code: int
@@ -74,6 +75,7 @@ class ExecResult:
     timed_out: bool = False
     stdout_dropped: int = 0
     stderr_dropped: int = 0
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Final
 
 _MODE: Final = 0o600
+FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors that end when somebody makes room."""
 
 
 class UnreadableFile(Exception):

@@ -12,6 +12,7 @@ from services.sandbox_manager.bwrap.binary import find_bwrap
 from services.sandbox_manager.bwrap.driver import BwrapBackend
 from services.sandbox_manager.contract import Backend, BackendError, Handle, Probe, Traits
 from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.specs import BackendSpec
 
@@ -35,17 +36,16 @@ def workspaces_identity(uid: int) -> Identity | None:
 
 
 def make_backend(
-    driver: DriverName, root: Path, uid: int, containers: ContainerSettings = ContainerSettings()
+    driver: DriverName, disk: WorkspaceDisk, containers: ContainerSettings = ContainerSettings()
 ) -> Backend:
     """The backend of a driver; `auto` takes bubblewrap where it works, else the emulated shell.
 
     Containers are only taken when they are asked for: who holds an engine's socket is root on its host.
     """
-    identity = workspaces_identity(uid)
     if driver == "container":
-        return _container_backend(root, identity, containers)
-    bwrap = BwrapBackend(root, find_bwrap(), identity)
-    emulated = EmulatedBackend(root, identity)
+        return _container_backend(disk, containers)
+    bwrap = BwrapBackend(disk, find_bwrap())
+    emulated = EmulatedBackend(disk)
     match driver:
         case "bwrap":
             return bwrap
@@ -55,15 +55,14 @@ def make_backend(
             return FirstUsable((bwrap, emulated))
 
 
-def _container_backend(root: Path, identity: Identity | None, settings: ContainerSettings) -> Backend:
+def _container_backend(disk: WorkspaceDisk, settings: ContainerSettings) -> Backend:
     # Imported when it is used: nobody else needs the engine's client.
     from services.sandbox_manager.container.driver import ContainerBackend
     from services.sandbox_manager.container.engine import Engine
 
-    host_root = None if settings.host_root is None else settings.host_root / root.name
+    host_root = None if settings.host_root is None else settings.host_root / disk.root.name
     return ContainerBackend(
-        root,
-        identity,
+        disk,
         engine=Engine(None),
         host_root=host_root,
         pull=settings.pull,

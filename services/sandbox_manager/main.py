@@ -12,7 +12,9 @@ from services.common.process import StartFailed, run_process
 from services.common.server import serve
 from services.common.start import prepare_process
 from services.common.telemetry import Telemetry
-from services.sandbox_manager.drivers import make_backend
+from services.sandbox_manager.contract import Backend
+from services.sandbox_manager.disk.store import WorkspaceDisk
+from services.sandbox_manager.drivers import make_backend, workspaces_identity
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
 from services.sandbox_manager.root import Root, RootUnusable
@@ -25,9 +27,15 @@ def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
+def backend_of(settings: Settings) -> Backend:
+    """The backend that the settings describe."""
+    disk = WorkspaceDisk(settings.workspaces, workspaces_identity(settings.uid), settings.disk)
+    return make_backend(settings.driver, disk, settings.containers)
+
+
 def make_service(settings: Settings, root: Root, records: RecordStore) -> SandboxManagerService:
     """The service that the settings describe."""
-    backend = make_backend(settings.driver, root.path, settings.uid, settings.containers)
+    backend = backend_of(settings)
     return SandboxManagerService(
         root,
         lambda tenant_id, preference: Manager(tenant_id, preference, [backend], records),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from protocol.jsjson import JsonError, JsonValue, dumps_bytes, loads
-from services.common.logs import get_logger
-from services.sandbox_manager.diskfile import DiskFile, UnreadableFile, replace_file
+from services.common.logs import error_text, get_logger
+from services.sandbox_manager.diskfile import FULL_DISK, DiskFile, UnreadableFile, replace_file
 
 State = Literal["creating", "running", "stopped"]
 
@@ -153,7 +153,7 @@ def _load(path: Path, clock: Callable[[], str], stamp: Callable[[], str]) -> Rec
         return RecordStore(path, (), clock)
     records = _understand(data)
     if records is not None:
-        replace_file(previous, data)
+        _keep_copy(previous, data)
         return RecordStore(path, records, clock)
     aside = path.with_name(f"{FILE_NAME}.bad-{stamp()}")
     path.rename(aside)
@@ -168,6 +168,16 @@ def _load(path: Path, clock: Callable[[], str], stamp: Callable[[], str]) -> Rec
     store = RecordStore(path, records, clock)
     store.expect_folders(_folders(path.parent))
     return store
+
+
+def _keep_copy(path: Path, data: bytes) -> None:
+    try:
+        replace_file(path, data)
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        # The way to make room is to remove workspaces, which takes a manager that runs.
+        get_logger().warning("sandbox_records_not_copied", file=str(path), error=error_text(error))
 
 
 def _previous(path: Path) -> list[Record]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from protocol.jsjson import JsonError, dumps_bytes, loads
-from services.sandbox_manager.diskfile import DiskFile, UnreadableFile
+from services.sandbox_manager.diskfile import FULL_DISK, DiskFile, UnreadableFile
 
 LOCK_NAME: Final = "manager.lock"
 TENANT_NAME: Final = "tenant.json"
@@ -50,8 +50,7 @@ class Root:
             raise RootUnusable(f"{self.path} is in use by {holder}.") from None
         self._lock = descriptor
         try:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, dumps_bytes({"host": socket.gethostname(), "pid": os.getpid()}), 0)
+            _sign(descriptor)
             self._tenant = self._read_tenant()
         except OSError as error:
             self.release()
@@ -94,6 +93,18 @@ class Root:
         if not isinstance(tenant, str) or not tenant:
             raise RootUnusable(f"{self._file.path} names no tenant.")
         return tenant
+
+
+def _sign(descriptor: int) -> None:
+    """Writes who holds the lock; on a full disk nobody knows, but the lock holds."""
+    text = dumps_bytes({"host": socket.gethostname(), "pid": os.getpid()})
+    try:
+        os.pwrite(descriptor, text, 0)
+    except OSError as error:
+        if error.errno not in FULL_DISK:
+            raise
+        text = b""
+    os.ftruncate(descriptor, len(text))
 
 
 def _holder(data: bytes) -> str:

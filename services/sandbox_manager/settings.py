@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from services.common.server import SECRETS, ServerSettings, read_server_settings
 from services.common.settings import Environment, SettingsError
+from services.sandbox_manager.disk.watch import DiskLimits
 from services.sandbox_manager.drivers import DRIVERS, ContainerSettings, DriverName
 
 __all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
@@ -21,6 +22,9 @@ PULL_SETTING: Final = "WHIPPLETREE_SANDBOX_PULL"
 UID_SETTING: Final = "WHIPPLETREE_SANDBOX_UID"
 DEFAULT_UID: Final = 65_431
 """In the range that Debian keeps free of accounts."""
+FREE_SETTING: Final = "WHIPPLETREE_SANDBOX_DISK_FREE"
+BYTES_SETTING: Final = "WHIPPLETREE_SANDBOX_DISK_BYTES"
+LEAST_DISK_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class Settings:
     driver: DriverName = "auto"
     uid: int = DEFAULT_UID
     containers: ContainerSettings = field(default_factory=ContainerSettings)
+    disk: DiskLimits = field(default_factory=DiskLimits)
 
     @property
     def workspaces(self) -> Path:
@@ -57,5 +62,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         egress_image=env.text("WHIPPLETREE_SANDBOX_EGRESS_IMAGE"),
     )
     uid = env.integer(UID_SETTING, DEFAULT_UID, 1, 2**31 - 2)
+    free_bytes = env.size(FREE_SETTING, "1GiB", 0)
+    workspace_bytes = env.size(BYTES_SETTING, "5GiB", LEAST_DISK_BYTES)
+    # Unset, it is less on a small volume.
+    disk = DiskLimits(None if env.text(FREE_SETTING) is None else free_bytes, workspace_bytes)
     env.finish()
-    return Settings(server=server, root=root, driver=driver, uid=uid, containers=containers)
+    return Settings(server=server, root=root, driver=driver, uid=uid, disk=disk, containers=containers)

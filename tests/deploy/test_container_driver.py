@@ -13,6 +13,7 @@ import pytest
 
 from services.sandbox_manager.container.driver import ContainerBackend
 from services.sandbox_manager.container.engine import Engine
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.contract import BackendError
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.signals import Signal
@@ -30,7 +31,9 @@ LONG_MS = 60_000
 @contextlib.asynccontextmanager
 async def driver_on(based, root, **options):
     root.mkdir(parents=True, exist_ok=True)
-    backend = ContainerBackend(root, identity(), engine=Engine(based.environ.get("DOCKER_HOST")), **options)
+    backend = ContainerBackend(
+        WorkspaceDisk(root, identity()), engine=Engine(based.environ.get("DOCKER_HOST")), **options
+    )
     try:
         probe = await backend.probe()
         assert probe.available, probe

@@ -20,6 +20,7 @@ import services.sandbox_manager.settings
 from cli.ports import Ports
 from cli.stack import StackPlan, process_specs
 from cli.state import StateFolder
+from services.sandbox_manager.disk.watch import size_text
 from tests.docs.pages import ROOT
 
 NAME = re.compile(r"\b(?:NYLORUN|WHIPPLETREE|OTEL)_[A-Z0-9_]*[A-Z0-9](?![A-Z0-9_])")
@@ -69,6 +70,10 @@ class _Listening(services.common.settings.Environment):
     def integer(self, name: str, default: int, low: int, high: int) -> int:
         read = Read(name, "integer", str(default), f"{low} to {high}")
         return self._note(read, lambda: super(_Listening, self).integer(name, default, low, high))
+
+    def size(self, name: str, default: str, low: int) -> int:
+        read = Read(name, "size", default, f"size from {size_text(low)}")
+        return self._note(read, lambda: super(_Listening, self).size(name, default, low))
 
     def port(self, name: str, default: int) -> int:
         read = Read(name, "port", str(default), "1 to 65535")

@@ -213,6 +213,22 @@ SANDBOX = {
     "reading or listing one file or folder": ("services.sandbox_manager.disk.files:FILE_LIMIT_S", SECONDS),
     "the command in an event": ("services.sandbox_manager.events:COMMAND_UNITS", UNITS),
     "opening a workspace": ("services.sandbox_manager.manager:OPENING_LIMIT_S", SECONDS),
+    "free space of the volume while commands run": (
+        "services.sandbox_manager.disk.watch:DEFAULT_FREE_BYTES",
+        GIB,
+    ),
+    "bytes of a workspace with its `/tmp`": (
+        "services.sandbox_manager.disk.watch:DEFAULT_WORKSPACE_BYTES",
+        GIB,
+    ),
+    "between two measurements of a workspace while a command runs": (
+        "services.sandbox_manager.disk.watch:MEASURED_EVERY_S",
+        SECONDS,
+    ),
+    "files that must be left on a volume that has a limit on them": (
+        "services.sandbox_manager.disk.watch:LEAST_FILES",
+        PLAIN,
+    ),
     "one event's answer of the core": ("services.sandbox_manager.service:ACK_LIMIT_S", SECONDS),
     "a workspace without a call, where the spec says nothing": (
         "services.sandbox_manager.specs:DEFAULT_IDLE_MS",

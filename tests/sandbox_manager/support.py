@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 
 # isort: split
 import grpc
+import pytest
 from whippletree.v1 import common_pb2, sandbox_manager_pb2, sandbox_manager_pb2_grpc
 
 from services.common.channel import bearer
@@ -34,6 +36,8 @@ from services.sandbox_manager.contract import (
     Traits,
 )
 from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.disk.store import WorkspaceDisk
+from services.sandbox_manager.disk.watch import DiskLimits
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.events import SandboxEvent
@@ -66,17 +70,20 @@ def identity() -> Identity | None:
     return Identity(UID, UID) if os.geteuid() == 0 else None
 
 
-def make_driver(name: str, root: Path, dialer: Dialer | None = None) -> Backend:
+def make_driver(
+    name: str, root: Path, dialer: Dialer | None = None, limits: DiskLimits | None = None
+) -> Backend:
     """A driver over a root; `dialer` replaces what its proxies reach hosts by."""
     root.mkdir(parents=True, exist_ok=True)
+    disk = WorkspaceDisk(root, identity(), limits)
     if name == "container":
         from services.sandbox_manager.container.driver import ContainerBackend
         from services.sandbox_manager.container.engine import Engine
 
-        return ContainerBackend(root, identity(), engine=Engine(None))
+        return ContainerBackend(disk, engine=Engine(None))
     if name == "bwrap":
-        return BwrapBackend(root, find_bwrap(), identity(), dialer)
-    return EmulatedBackend(root, identity())
+        return BwrapBackend(disk, find_bwrap(), dialer)
+    return EmulatedBackend(disk)
 
 
 def spec(key: str = "nylorun-tn_a-0000000000000000", **members: Any) -> BackendSpec:
@@ -113,6 +120,22 @@ async def appears(handle: Handle, name: str) -> None:
     async with asyncio.timeout(BOUND):
         while await handle.read_bytes(f"/workspace/{name}", 10**6) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def small_volume(folder: Path, mebibytes: int) -> Iterator[Path]:
+    """A file system of its own that can be filled; skips the test where nothing may be mounted."""
+    folder.mkdir()
+    size = f"size={mebibytes}m,mode=0755"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 # A backend that does what it is told

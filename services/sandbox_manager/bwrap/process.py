@@ -17,8 +17,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
+from services.common.latch import Latch
+from services.sandbox_manager.captured import NEVER_BEGAN, Captured, exec_result
 from services.sandbox_manager.contract import BackendError, ExecResult
+from services.sandbox_manager.kills import ABORTED, Kill, killing
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.text import decode
 
@@ -53,31 +55,35 @@ class Launch:
     around: Around | None = None
 
 
-async def run(launch: Launch, timeout_ms: float, signal: Signal) -> ExecResult:
+async def run(
+    launch: Launch, timeout_ms: float, signal: Signal, overdrawn: Latch[Kill] | None = None
+) -> ExecResult:
     """Runs a command in a sandbox. What it started is gone when this returns.
 
-    Raises BackendError when the sandbox could not be set up or ended in another way than its command did.
+    `overdrawn` is set when it took more than it may. Raises BackendError when the sandbox could not be set up
+    or ended in another way than its command did.
     """
     if signal.aborted:
         return NEVER_BEGAN
     sandbox = _Sandbox(_spawn(launch))
-    forget = signal.listen(lambda _: sandbox.kill(ABORTED))
-    timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, sandbox.kill, TIMED_OUT)
-    try:
-        first = await sandbox.set_up()
-        if launch.around is None or first is None:
-            return await sandbox.go_on()
+    with killing(sandbox.kill, signal, timeout_ms, overdrawn):
         try:
-            async with launch.around((sandbox.pid, first)):
-                return await sandbox.go_on()
-        except BackendError:
-            if not sandbox.killed:
-                raise
+            return await _run(sandbox, launch.around)
+        finally:
+            await sandbox.close()
+
+
+async def _run(sandbox: _Sandbox, around: Around | None) -> ExecResult:
+    first = await sandbox.set_up()
+    if around is None or first is None:
+        return await sandbox.go_on()
+    try:
+        async with around((sandbox.pid, first)):
             return await sandbox.go_on()
-    finally:
-        timer.cancel()
-        forget()
-        await sandbox.close()
+    except BackendError:
+        if not sandbox.killed:
+            raise
+        return await sandbox.go_on()
 
 
 @dataclass(slots=True)
@@ -164,7 +170,7 @@ class _Sandbox:
         self._status = bytearray()
         self._first: int | None = None
         self._first_pid: int | None = None
-        self._killed: int | None = None
+        self._killed: Kill | None = None
         self._set_up = asyncio.Event()
         self._ended = asyncio.Event()
         self._first_gone = asyncio.Event()
@@ -217,12 +223,12 @@ class _Sandbox:
             raise BackendError(self._why())
         return exec_result(self.stdout, self.stderr, code or 0, killed)
 
-    def kill(self, exit_code: int) -> None:
+    def kill(self, why: Kill) -> None:
         """Ends the whole sandbox. The first reason stays; nothing happens once it has ended."""
         if self._process.returncode is not None:
             return
         if self._killed is None:
-            self._killed = exit_code
+            self._killed = why
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signals.SIGKILL)
         if self._first is not None:

@@ -11,14 +11,14 @@ import contextlib
 import os
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from services.common.latch import Latch
 from services.common.logs import get_logger
 from services.sandbox_manager.bwrap.flags import LONGEST_ARGUMENT_BYTES
-from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
+from services.sandbox_manager.captured import NEVER_BEGAN, Captured, exec_result
 from services.sandbox_manager.container import forwarder
 from services.sandbox_manager.container.engine import Engine, Found
 from services.sandbox_manager.container.plan import (
@@ -41,12 +41,14 @@ from services.sandbox_manager.contract import (
     output_of,
 )
 from services.sandbox_manager.disk.handle import DiskHandle
-from services.sandbox_manager.disk.identity import Identity, file_pool
-from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.identity import Identity
+from services.sandbox_manager.disk.layout import Place
 from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.egress.proxy import Slots
+from services.sandbox_manager.kills import Kill, killing
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec
 from services.sandbox_manager.text import encode
@@ -68,7 +70,7 @@ _CHECK: Final = (
 class ContainerBackend:
     """Workspaces whose commands run in containers.
 
-    `host_root` is what the engine's host calls `root`. `identity` is given exactly when this process is root.
+    `host_root` is what the engine's host calls the root.
     """
 
     name: Final = "virtual"
@@ -76,8 +78,7 @@ class ContainerBackend:
 
     def __init__(
         self,
-        root: Path,
-        identity: Identity | None,
+        disk: WorkspaceDisk,
         *,
         engine: Engine,
         host_root: Path | None = None,
@@ -85,11 +86,8 @@ class ContainerBackend:
         egress_image: str | None = None,
         dialer: Dialer | None = None,
     ) -> None:
-        self._root = root
-        self._host_root = host_root or root
-        self._identity = identity
-        self._layout = Layout(root, identity)
-        self._pool = file_pool(identity)
+        self._disk = disk
+        self._host_root = host_root or disk.root
         self._pull = pull
         self._egress_image = egress_image
         self._dialer = dialer or Dialer()
@@ -109,8 +107,8 @@ class ContainerBackend:
             if problem is not None:
                 raise BackendError(problem)
             version = await self.engine.version()
-            await asyncio.to_thread(self._layout.prepare)
-            self._root_id = await asyncio.to_thread(_root_id, self._root)
+            await self._disk.prepare()
+            self._root_id = await asyncio.to_thread(_root_id, self._disk.root)
             for left in await self.engine.ours(self._root_id):
                 if left.running:
                     await self.engine.kill(left.id)
@@ -126,7 +124,7 @@ class ContainerBackend:
 
     async def open(self, spec: BackendSpec) -> ContainerHandle:
         """Makes the folders, adopts or makes the container, tries a command. See Backend."""
-        place = await asyncio.to_thread(self._layout.open, spec.key)
+        place = await self._disk.open(spec.key)
         way_out: WayOut | None = None
         try:
             left = await self.engine.ours(self._known_root(), spec.key)
@@ -135,9 +133,7 @@ class ContainerBackend:
                 way_out = await self._open_way_out(spec.key, rules)
                 forwarder_id = await self._forwarder(spec.key, self._egress_image, left)
             container_id = await self._container(spec, forwarder_id, left)
-            handle = ContainerHandle(
-                self, place, self._layout, self._pool, Containers(container_id, forwarder_id), way_out
-            )
+            handle = ContainerHandle(self, place, self._disk, Containers(container_id, forwarder_id), way_out)
         except BaseException:
             if way_out is not None:
                 way_out.close()
@@ -153,15 +149,15 @@ class ContainerBackend:
     async def remove(self, key: str) -> None:
         """See Backend."""
         await self.remove_containers(key)
-        await asyncio.to_thread(self._layout.remove, key)
+        await self._disk.remove(key)
 
     async def list(self, prefix: str) -> Sequence[str]:
         """See Backend."""
-        return await asyncio.to_thread(self._layout.keys, prefix)
+        return await self._disk.keys(prefix)
 
     async def close(self) -> None:
         """See Backend."""
-        self._pool.shutdown(wait=False)
+        self._disk.close()
         await self.engine.close()
 
     async def remove_containers(self, key: str) -> None:
@@ -172,7 +168,7 @@ class ContainerBackend:
     async def _open_way_out(self, key: str, rules: HostRules) -> WayOut:
         if self._slots is None:
             self._slots = Slots()
-        return await open_way_out(self._root, key, rules, self._dialer, self._slots, self._user())
+        return await open_way_out(self._disk.root, key, rules, self._dialer, self._slots, self._user())
 
     async def _forwarder(self, key: str, image: str, left: Sequence[Found]) -> str:
         document = forwarder_document(
@@ -214,7 +210,7 @@ class ContainerBackend:
         return await self.engine.create(name, document, pull=self._pull)
 
     def _user(self) -> Identity:
-        return self._identity or Identity(os.getuid(), os.getgid())
+        return self._disk.identity or Identity(os.getuid(), os.getgid())
 
     def _known_root(self) -> str:
         if not self._root_id:
@@ -254,12 +250,11 @@ class ContainerHandle(DiskHandle):
         self,
         backend: ContainerBackend,
         place: Place,
-        layout: Layout,
-        pool: ThreadPoolExecutor,
+        disk: WorkspaceDisk,
         containers: Containers,
         way_out: WayOut | None,
     ) -> None:
-        super().__init__(place, layout, pool)
+        super().__init__(place, disk)
         self._backend = backend
         self._engine = backend.engine
         self._id = containers.workspace
@@ -301,18 +296,23 @@ class ContainerHandle(DiskHandle):
         words = starter_words(self._shell, way_out=self._forwarder is not None)
         data = encode(command)
         if len(data) <= LONGEST_ARGUMENT_BYTES:
-            return await self._run([*words, "-c", data.decode()], timeout_ms, signal)
-        path = f"/tmp/.command-{secrets.token_hex(8)}"
-        await self.write(path, data)
-        return await self._run([*words, path], timeout_ms, signal)
+            words += ["-c", data.decode()]
+        else:
+            path = f"/tmp/.command-{secrets.token_hex(8)}"
+            await self.write(path, data)
+            words.append(path)
+        async with self.watched() as overdrawn:
+            return await self._run(words, timeout_ms, signal, overdrawn)
 
-    async def _run(self, words: list[str], timeout_ms: float, signal: Signal) -> ExecResult:
+    async def _run(
+        self, words: list[str], timeout_ms: float, signal: Signal, overdrawn: Latch[Kill]
+    ) -> ExecResult:
         stdout, stderr = Captured(), Captured()
-        killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        killed: asyncio.Future[Kill] = asyncio.get_running_loop().create_future()
 
-        def kill(code: int) -> None:
+        def kill(why: Kill) -> None:
             if not killed.done():
-                killed.set_result(code)
+                killed.set_result(why)
 
         running = asyncio.ensure_future(
             self._engine.exec(
@@ -322,10 +322,10 @@ class ContainerHandle(DiskHandle):
             )
         )
         self._commands += 1
-        forget = signal.listen(lambda _: kill(ABORTED))
-        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, kill, TIMED_OUT)
         try:
-            await asyncio.wait({running, killed}, return_when=asyncio.FIRST_COMPLETED)
+            with killing(kill, signal, timeout_ms, overdrawn):
+                ends: set[asyncio.Future[Any]] = {running, killed}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 await self._kill()
                 await asyncio.wait({running}, timeout=AFTER_KILL_S)
@@ -341,8 +341,6 @@ class ContainerHandle(DiskHandle):
             raise
         finally:
             self._commands -= 1
-            timer.cancel()
-            forget()
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 

@@ -36,12 +36,12 @@ for _encoding in ("ascii", "latin-1", "utf-8", "utf-16-le", "utf-16-be"):
     codecs.lookup(_encoding)
 
 
-def file_pool(identity: Identity | None) -> ThreadPoolExecutor:
+def file_pool(identity: Identity | None, threads: int = FILE_THREADS) -> ThreadPoolExecutor:
     """Threads for file work; with an identity they have no more rights for files than it has."""
     adopt: Callable[[], None] | None = None
     if identity is not None:
         adopt = _Adopt(identity)
-    return ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="workspace-files", initializer=adopt)
+    return ThreadPoolExecutor(threads, thread_name_prefix="workspace-files", initializer=adopt)
 
 
 class _Adopt:

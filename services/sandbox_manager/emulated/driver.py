@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from services.sandbox_manager.contract import (
@@ -19,9 +16,9 @@ from services.sandbox_manager.contract import (
     output_of,
 )
 from services.sandbox_manager.disk.handle import DiskHandle
-from services.sandbox_manager.disk.identity import Identity, file_pool
-from services.sandbox_manager.disk.layout import Layout, Place
+from services.sandbox_manager.disk.layout import Place
 from services.sandbox_manager.disk.openat2 import openat2_problem
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.emulated.pool import ChildPool
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec
@@ -42,10 +39,9 @@ class EmulatedBackend:
     isolation: Final[Literal["process"]] = "process"
     traits: Final = Traits(processes=False, real_commands=False)
 
-    def __init__(self, root: Path, identity: Identity | None) -> None:
-        self._layout = Layout(root, identity)
-        self._pool = file_pool(identity)
-        self.children = ChildPool(root, identity)
+    def __init__(self, disk: WorkspaceDisk) -> None:
+        self._disk = disk
+        self.children = ChildPool(disk.root, disk.identity)
 
     async def probe(self) -> Probe:
         """Starts a child and runs a trivial command. See Backend."""
@@ -53,7 +49,7 @@ class EmulatedBackend:
         try:
             if problem is not None:
                 raise BackendError(problem)
-            await asyncio.to_thread(self._layout.prepare)
+            await self._disk.prepare()
             await self.children.warm()
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"the emulated shell can't be used: {error}")
@@ -65,28 +61,27 @@ class EmulatedBackend:
 
     async def open(self, spec: BackendSpec) -> EmulatedHandle:
         """Makes the folders. See Backend."""
-        place = await asyncio.to_thread(self._layout.open, spec.key)
-        return EmulatedHandle(self.children, place, self._layout, self._pool)
+        return EmulatedHandle(self.children, await self._disk.open(spec.key), self._disk)
 
     async def remove(self, key: str) -> None:
         """See Backend."""
-        await asyncio.to_thread(self._layout.remove, key)
+        await self._disk.remove(key)
 
     async def list(self, prefix: str) -> Sequence[str]:
         """See Backend."""
-        return await asyncio.to_thread(self._layout.keys, prefix)
+        return await self._disk.keys(prefix)
 
     async def close(self) -> None:
         """See Backend."""
-        self._pool.shutdown(wait=False)
+        self._disk.close()
         await self.children.close()
 
 
 class EmulatedHandle(DiskHandle):
     """An open workspace; each command has a fresh interpreter."""
 
-    def __init__(self, children: ChildPool, place: Place, layout: Layout, pool: ThreadPoolExecutor) -> None:
-        super().__init__(place, layout, pool)
+    def __init__(self, children: ChildPool, place: Place, disk: WorkspaceDisk) -> None:
+        super().__init__(place, disk)
         self._children = children
 
     async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
@@ -118,4 +113,5 @@ class EmulatedHandle(DiskHandle):
             name: encode(value).decode() if isinstance(value, str) else value
             for name, value in request.items()
         }
-        return await self._children.run({**clean, "key": self.place.key}, timeout_ms, signal)
+        async with self.watched() as overdrawn:
+            return await self._children.run({**clean, "key": self.place.key}, timeout_ms, signal, overdrawn)

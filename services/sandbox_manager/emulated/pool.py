@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from services.common.latch import Latch
 from services.common.logs import get_logger
-from services.sandbox_manager.captured import ABORTED, NEVER_BEGAN, TIMED_OUT, Captured, exec_result
+from services.sandbox_manager.captured import NEVER_BEGAN, Captured, exec_result
 from services.sandbox_manager.contract import BackendError, ExecResult
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.emulated import wire
+from services.sandbox_manager.kills import ABORTED, Kill, killing
 from services.sandbox_manager.signals import Signal
 
 MOST_CHILDREN: Final = 4
@@ -46,6 +48,7 @@ class ChildPool:
         self._most = most
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
+        self._leaving: set[_Child] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._expecting = 0
         self._closed = False
@@ -59,29 +62,35 @@ class ChildPool:
         if not self._all:
             self._idle.append(await self._start())
 
-    async def run(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
-        """Has a child do something; kills it at the time limit or the abort. Raises BackendError.
+    async def run(
+        self,
+        request: Mapping[str, Any],
+        timeout_ms: float,
+        signal: Signal,
+        overdrawn: Latch[Kill] | None = None,
+    ) -> ExecResult:
+        """Has a child do something; kills it at the time limit or the abort, or when `overdrawn` is set.
 
         What was written before a kill is in the result. The time limit counts from when a child is free.
+        Raises BackendError.
         """
         if signal.aborted:
             return NEVER_BEGAN
         async with self._free:
             for _ in range(MOST_TRIES):
                 with contextlib.suppress(_NeverBegan):
-                    return await self._run(request, timeout_ms, signal)
+                    return await self._run(request, timeout_ms, signal, overdrawn)
         raise BackendError("The emulated shell ends whenever it is asked to do something.")
 
-    async def _run(self, request: Mapping[str, Any], timeout_ms: float, signal: Signal) -> ExecResult:
+    async def _run(
+        self, request: Mapping[str, Any], timeout_ms: float, signal: Signal, overdrawn: Latch[Kill] | None
+    ) -> ExecResult:
         child = await self._take()
         self._prepare_another()
-        forget = signal.listen(lambda _: child.kill(ABORTED))
-        timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, child.kill, TIMED_OUT)
         try:
-            return await child.run(request)
+            with killing(child.kill, signal, timeout_ms, overdrawn):
+                return await child.run(request)
         finally:
-            timer.cancel()
-            forget()
             self._give_back(child)
 
     async def close(self) -> None:
@@ -91,11 +100,12 @@ class ChildPool:
             task.cancel()
         if self._starting:
             await asyncio.wait(self._starting)
-        for child in list(self._all):
+        for child in [*self._all, *self._leaving]:
             child.kill(ABORTED)
             await child.wait()
             child.close()
         self._all.clear()
+        self._leaving.clear()
         self._idle.clear()
 
     async def _take(self) -> _Child:
@@ -125,6 +135,9 @@ class ChildPool:
 
     def _forget(self, child: _Child) -> None:
         self._all.discard(child)
+        self._leaving = {other for other in self._leaving if not other.reaped}
+        if not child.reaped:
+            self._leaving.add(child)
         child.close()
 
     def _prepare_another(self) -> None:
@@ -174,7 +187,7 @@ class _Child:
         self._end: asyncio.Future[dict[str, Any] | None] = self._loop.create_future()
         self._started = asyncio.Event()
         self._exited = asyncio.Event()
-        self._killed: int | None = None
+        self._killed: Kill | None = None
         self._open = True
         self._begun = False
         self.busy = True
@@ -213,14 +226,19 @@ class _Child:
         killed = self._killed if end is None else None
         return exec_result(self._stdout, self._stderr, 0 if end is None else int(end["exitCode"]), killed)
 
-    def kill(self, exit_code: int) -> None:
+    def kill(self, why: Kill) -> None:
         """Ends the process and all that it started; the first reason stays."""
         if not self.alive or self._exited.is_set():
             return
         if self._killed is None:
-            self._killed = exit_code
+            self._killed = why
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signals.SIGKILL)
+
+    @property
+    def reaped(self) -> bool:
+        """The process has ended, and nothing of it is left."""
+        return self._exited.is_set()
 
     async def wait(self) -> None:
         """Waits until the process has ended."""

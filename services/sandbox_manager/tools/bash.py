@@ -38,14 +38,19 @@ async def bash(handle: Handle, input_: Mapping[str, JsonValue], signal: Signal) 
     if result.timed_out:
         output["timedOut"] = True
         seconds = to_string(input_["timeout"]) if given(input_, "timeout") else str(DEFAULT_TIMEOUT_S)
-        gap = "" if not stderr or stderr.endswith("\n") else "\n"
-        output["stderr"] = f"{stderr}{gap}Command timed out after {seconds}s and was killed."
+        output["stderr"] = _with_line(stderr, f"Command timed out after {seconds}s and was killed.")
+    elif result.note is not None:
+        output["stderr"] = _with_line(stderr, result.note)
     report: dict[str, JsonValue] = {
         "command": command,
         "exitCode": result.exit_code,
         "killed": result.killed,
     }
     return ToolResult(completed(output), report)
+
+
+def _with_line(text: str, line: str) -> str:
+    return f"{text}\n{line}" if text and not text.endswith("\n") else text + line
 
 
 def _with_dropped(text: str, dropped: int) -> str:
