@@ -17,7 +17,7 @@ from cli.demo_agent import sandbox_tools
 from gateway.executors.contract import AbortSignal, Executors
 from gateway.executors.effects import effect_ref
 from protocol.jsjson import JsonValue, dumps
-from services.sandbox_manager.main import now_text
+from services.sandbox_manager.main import backend_of, now_text
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.operations import Call, SessionRef
 from services.sandbox_manager.records import FILE_NAME, RecordStore

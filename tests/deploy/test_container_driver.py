@@ -13,8 +13,8 @@ import pytest
 
 from services.sandbox_manager.container.driver import ContainerBackend
 from services.sandbox_manager.container.engine import Engine
-from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.contract import BackendError
+from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import resolve_spec
