@@ -183,8 +183,19 @@ class _MemoryCore:
             raise SocketClosed(1000, "")
         return text
 
+    def hand_over(self, receiver: Callable[[str], None]) -> None:
+        """Everything comes by `receive`."""
+
+    def try_send(self, texts: Sequence[str]) -> bool:
+        """Takes what the gateway sends."""
+        self._take(texts)
+        return True
+
     async def send(self, texts: Sequence[str]) -> None:
         """Takes what the gateway sends."""
+        self._take(texts)
+
+    def _take(self, texts: Sequence[str]) -> None:
         arrived = time.perf_counter()
         for text in texts:
             frame = frames.decode_frame(text)

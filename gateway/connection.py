@@ -71,6 +71,7 @@ class Connection:
         self._writer_waits: asyncio.Future[None] | None = None
         self._dispatching = False
         self._local_reason = ""
+        self._fault: Exception | None = None
         self._backstop: asyncio.TimerHandle | None = None
 
     @property
@@ -144,6 +145,7 @@ class Connection:
     async def run(self) -> str:
         """Serves the connection until it is closed; returns why, for the log."""
         closed = SocketClosed(ABNORMAL, "")
+        self._socket.hand_over(self._received)
         try:
             async with asyncio.TaskGroup() as tasks:
                 helpers = [tasks.create_task(self._write()), tasks.create_task(self._watch())]
@@ -160,6 +162,8 @@ class Connection:
             if self._backstop is not None:
                 self._backstop.cancel()
             self._socket.cut()
+        if self._fault is not None:
+            raise self._fault
         return describe_close(closed.code, closed.reason, self._local_reason or closed.local_reason)
 
     async def _read(self) -> None:
@@ -170,6 +174,15 @@ class Connection:
             else:
                 self._channel.receive_binary()
             self._pump()
+
+    def _received(self, text: str) -> None:
+        """A text message that the socket hands over from within the loop's own callback."""
+        try:
+            self._channel.receive_text(text)
+            self._pump()
+        except Exception as error:  # noqa: BLE001  (`run` raises it; the loop's callback could only log it)
+            self._fault = error
+            self._socket.cut()
 
     async def _write(self) -> None:
         while True:
@@ -217,13 +230,17 @@ class Connection:
         frames = self._channel.frames_to_send()
         if not frames:
             return
-        self._outbox.extend(frames)
+        writer = self._writer_waits
+        idle = writer is not None and not writer.done()
         if isinstance(frames[-1], Close):
             self._local_reason = frames[-1].reason
             # A peer that does not read would hold the close frame back for ever.
             self._backstop = self._loop.call_later(self._timing.close_handshake * 2, self._socket.cut)
-        if self._writer_waits is not None and not self._writer_waits.done():
-            self._writer_waits.set_result(None)
+        elif idle and self._socket.try_send(cast(list[str], frames)):
+            return
+        self._outbox.extend(frames)
+        if writer is not None and idle:
+            writer.set_result(None)
 
     def _dispatch(self, event: Event) -> None:
         match event:

@@ -6,17 +6,17 @@ All of the `websockets` library and all socket errors meet here; the rest of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
 from websockets.asyncio import client
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
-from websockets.frames import Frame
-from websockets.http11 import Response
+from websockets.protocol import State
 
 from gateway.harness_api.channel import MAX_FRAME_BYTES
 from gateway.harness_api.closing import ABNORMAL
 from gateway.timing import Timing
+from services.common.text_lane import TextLane
 
 API_HEADER: Final = "nylorun-harness-api"
 API_VERSION: Final = "1"
@@ -47,8 +47,19 @@ class Socket(Protocol):
         """The loop's time at which anything last came: a message, a ping or a pong."""
         ...
 
+    def hand_over(self, receiver: Callable[[str], None]) -> None:
+        """From now on text messages may go to the receiver at once; which don't still come by `receive`.
+
+        The receiver must not raise.
+        """
+        ...
+
     async def receive(self) -> str | bytes:
-        """The next message. Raises SocketClosed."""
+        """The next message, to be dealt with before the next call. Raises SocketClosed."""
+        ...
+
+    def try_send(self, texts: Sequence[str]) -> bool:
+        """Sends text messages if the peer reads; False, and nothing is sent, when `send` would wait or raise."""
         ...
 
     async def send(self, texts: Sequence[str]) -> None:
@@ -84,7 +95,7 @@ class WebSocketDialer:
             connection = await _Connect(
                 url,
                 additional_headers={"Authorization": f"Bearer {token}", API_HEADER: API_VERSION},
-                create_connection=_HeardConnection,
+                create_connection=_HarnessConnection,
                 compression=None,
                 max_size=MAX_FRAME_BYTES,
                 ping_interval=None,
@@ -99,7 +110,7 @@ class WebSocketDialer:
             raise DialFailed(f"refused: {status}{hint}") from None
         except (OSError, UnicodeError, EOFError, InvalidHandshake, InvalidURI) as error:
             raise DialFailed(_reason(error)) from None
-        return _WebSocket(cast(_HeardConnection, connection))
+        return _WebSocket(cast(_HarnessConnection, connection))
 
 
 class _Connect(client.connect):
@@ -107,38 +118,49 @@ class _Connect(client.connect):
         return exc
 
 
-class _HeardConnection(client.ClientConnection):
-    """Notes when anything arrives."""
-
+class _HarnessConnection(TextLane, client.ClientConnection):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.last_heard = self.loop.time()
-
-    def process_event(self, event: Response | Frame) -> None:  # type: ignore[override]
-        self.last_heard = self.loop.time()
-        super().process_event(event)
+        self.max_text_bytes = MAX_FRAME_BYTES
 
     async def send_texts(self, texts: Sequence[str]) -> None:
         """Sends several messages with one look at flow control. Raises ConnectionClosed."""
         async with self.send_context():
             for text in texts:
-                self.protocol.send_text(text.encode())
-            self.transport.writelines(self.protocol.data_to_send())
+                self.post(text)
 
 
 class _WebSocket:
-    def __init__(self, connection: _HeardConnection) -> None:
+    def __init__(self, connection: _HarnessConnection) -> None:
         self._connection = connection
+        self._given = False
 
     @property
     def last_heard(self) -> float:
-        return self._connection.last_heard
+        return self._connection.heard_at
+
+    def hand_over(self, receiver: Callable[[str], None]) -> None:
+        self._connection.on_text = receiver
 
     async def receive(self) -> str | bytes:
+        if self._given:
+            # Only now is it dealt with, and only then may another overtake the library's queue.
+            self._given = False
+            self._connection.queued -= 1
         try:
-            return await self._connection.recv()
+            message = await self._connection.recv()
         except ConnectionClosed as closed:
             raise _closed(closed) from None
+        self._given = True
+        return message
+
+    def try_send(self, texts: Sequence[str]) -> bool:
+        connection = self._connection
+        if connection.protocol.state is not State.OPEN or connection.paused:
+            return False
+        for text in texts:
+            connection.post(text)
+        return True
 
     async def send(self, texts: Sequence[str]) -> None:
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
 
 from gateway.fleet import AlwaysReady
 from gateway.main import run
@@ -45,7 +46,10 @@ class SmallCore:
             self.requests.append(frame)
             answer = self._answer(frame)
             if answer is not None:
-                await socket_.send(jsjson.dumps({"t": "res", "id": frame["id"], "ok": True, "r": answer}))
+                text = jsjson.dumps({"t": "res", "id": frame["id"], "ok": True, "r": answer})
+                # The listener may be closing while a run still reports.
+                with contextlib.suppress(ConnectionClosed):
+                    await socket_.send(text)
         if not self.closed.done():
             self.closed.set_result((socket_.close_code, socket_.close_reason))
 

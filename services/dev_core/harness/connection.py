@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from websockets.asyncio.server import ServerConnection
 from websockets.exceptions import ConnectionClosed
-from websockets.frames import DATA_OPCODES, Frame, Opcode
-from websockets.protocol import State
 
 from protocol.closing import cut_reason
+from services.common.text_lane import TextLane
 from services.dev_core.clock import new_id
 from services.dev_core.harness.channel import Channel, Handler
 
 if TYPE_CHECKING:
     from services.dev_core.harness.run import Run
 
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+"""Of a harness; a longer one closes the connection with 1009."""
 MAX_UNSENT_BYTES: Final = 256 * 1024 * 1024
 """Written for a harness that does not read; more drops the connection."""
 MAX_IN_FLIGHT: Final = 8192
@@ -28,62 +28,10 @@ _CLOSE_S: Final = 1.0
 _WIND_DOWN_S: Final = 5.0
 
 
-class HarnessSocket(ServerConnection):
-    """A server's WebSocket that hands messages over at once instead of through the library's queue.
+class HarnessSocket(TextLane, ServerConnection):
+    """A server's WebSocket that hands text messages over at once and writes those of a turn together."""
 
-    Whole text messages go to `on_text` from within the library's own callback, unless others before them
-    took the library's way (messages in fragments, binary ones, those that came before `on_text` was set).
-    It also notes when anything was heard, pings and pongs included, and writes the frames of one turn of
-    the loop together.
-    """
-
-    heard_at: float = 0.0
-    on_text: Callable[[str], None] | None = None
-    queued: int = 0
-    """Messages that `recv` gives; whoever calls it counts down."""
-    _flush_due: bool = False
-
-    def process_event(self, event: object) -> None:
-        """Called by the library for each event of the peer."""
-        self.heard_at = self.loop.time()
-        if isinstance(event, Frame) and event.opcode in DATA_OPCODES and event.fin:
-            if event.opcode is Opcode.TEXT and self.on_text is not None and not self.queued:
-                # A text that is not UTF-8 is left to the library, which closes with the right code.
-                with contextlib.suppress(UnicodeDecodeError):
-                    text = str(event.data, "utf-8")
-                    self.on_text(text)
-                    return
-            self.queued += 1
-        super().process_event(event)  # type: ignore[arg-type]
-
-    def send_data(self) -> None:
-        """Called by the library when there is something to write: one system call for all of it."""
-        chunks = self.protocol.data_to_send()
-        data = b"".join(chunks)
-        if data:
-            self.transport.write(data)
-        if b"" in chunks and self.transport.can_write_eof():
-            # The library's mark for the end of the stream; the transport may be closing already.
-            with contextlib.suppress(OSError, RuntimeError):
-                self.transport.write_eof()
-
-    def post(self, text: str) -> int:
-        """Sends a message with the others of this turn of the loop; the bytes that are not written yet.
-
-        Dropped silently when the connection is not open.
-        """
-        if self.protocol.state is not State.OPEN:
-            return 0
-        self.protocol.send_text(text.encode())
-        if not self._flush_due:
-            self._flush_due = True
-            self.loop.call_soon(self._flush)
-        return self.transport.get_write_buffer_size()
-
-    def _flush(self) -> None:
-        self._flush_due = False
-        if not self.transport.is_closing():
-            self.send_data()
+    max_text_bytes = MAX_MESSAGE_BYTES
 
 
 class Connection:

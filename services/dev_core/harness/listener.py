@@ -18,13 +18,12 @@ from protocol.closing import GOING_AWAY
 from services.common.hosts import HostCheck
 from services.common.logs import get_logger
 from services.dev_core.harness.channel import Serving
-from services.dev_core.harness.connection import Connection, HarnessSocket
+from services.dev_core.harness.connection import MAX_MESSAGE_BYTES, Connection, HarnessSocket
 from services.dev_core.harness.requests import HarnessRequests, Work
 from services.dev_core.harness.scheduler import Scheduler
 
 PATH: Final = "/nylorun/harness/v1"
 API_HEADER: Final = "nylorun-harness-api"
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 STOP_REASON: Final = "core is stopping"
 _CLOSE_S: Final = 1.0
 _BEARER: Final = re.compile(r"bearer +([^\s]+)", re.IGNORECASE)
