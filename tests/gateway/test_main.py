@@ -46,10 +46,10 @@ class SmallCore:
             self.requests.append(frame)
             answer = self._answer(frame)
             if answer is not None:
-                text = jsjson.dumps({"t": "res", "id": frame["id"], "ok": True, "r": answer})
+                answered = jsjson.dumps({"t": "res", "id": frame["id"], "ok": True, "r": answer})
                 # The listener may be closing while a run still reports.
                 with contextlib.suppress(ConnectionClosed):
-                    await socket_.send(text)
+                    await socket_.send(answered)
         if not self.closed.done():
             self.closed.set_result((socket_.close_code, socket_.close_reason))
 
