@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gateway.engine.agent.definition import AgentDefinition, build_definition
 from gateway.engine.contract import EngineRefused
@@ -14,6 +14,8 @@ from protocol.canonical import manifest_hash
 from protocol.jsjson import dumps_bytes
 from protocol.manifest import ManifestInvalid, validate_agent_manifest
 from protocol.workflow import validate_workflow
+
+T = TypeVar("T")
 
 DEFINITION_CACHE_BYTES: Final = 64 * 1024 * 1024
 """What the cache may hold, by estimate: enough for a thousand agents of 10 KB, small beside one process."""
@@ -53,44 +55,42 @@ class DefinitionCache:
         """The manifest, checked. Raises EngineRefused without a code (agent-engine 4.2, check 1)."""
         text = dumps_bytes(document, plain=True)
         key = b"m" + hashlib.sha256(text).digest()
-        held = self._get(key)
-        if isinstance(held, AgentManifest):
-            return held
-        try:
-            validate_agent_manifest(document)
-        except ManifestInvalid as error:
-            raise EngineRefused(None, f"Invalid manifest: {error}") from None
         size = _OBJECTS_PER_TEXT * len(text)
-        manifest = AgentManifest(document, manifest_hash(document), key, size)
-        self._put(key, manifest, size)
-        return manifest
+
+        def make() -> tuple[AgentManifest, int]:
+            try:
+                validate_agent_manifest(document)
+            except ManifestInvalid as error:
+                raise EngineRefused(None, f"Invalid manifest: {error}") from None
+            return AgentManifest(document, manifest_hash(document), key, size), size
+
+        return self._kept(key, make)
 
     def workflow(self, document: Mapping[str, Any]) -> WorkflowManifest:
         """The workflow, checked. Raises EngineRefused without a code (flow-engine 1, step 1)."""
         text = dumps_bytes(document, plain=True)
-        key = b"w" + hashlib.sha256(text).digest()
-        held = self._get(key)
-        if isinstance(held, WorkflowManifest):
-            return held
-        try:
-            version = validate_workflow(document)
-        except ManifestInvalid as error:
-            raise EngineRefused(None, f"Invalid workflow manifest: {error}") from None
-        workflow = WorkflowManifest(document, manifest_hash(document), version)
-        self._put(key, workflow, _OBJECTS_PER_TEXT * len(text))
-        return workflow
+
+        def make() -> tuple[WorkflowManifest, int]:
+            try:
+                version = validate_workflow(document)
+            except ManifestInvalid as error:
+                raise EngineRefused(None, f"Invalid workflow manifest: {error}") from None
+            workflow = WorkflowManifest(document, manifest_hash(document), version)
+            return workflow, _OBJECTS_PER_TEXT * len(text)
+
+        return self._kept(b"w" + hashlib.sha256(text).digest(), make)
 
     def agent(self, manifest: AgentManifest, session_tools: Sequence[Any]) -> AgentDefinition:
         """The agent with its session tools. Raises EngineRefused (agent-engine 4.2, check 4)."""
         key = b"a" + manifest.key
         if session_tools:
             key += hashlib.sha256(dumps_bytes(session_tools, plain=True)).digest()
-        held = self._get(key)
-        if isinstance(held, AgentDefinition):
-            return held
-        definition = build_definition(manifest.document, session_tools, manifest.document["id"])
-        self._put(key, definition, definition.size())
-        return definition
+
+        def make() -> tuple[AgentDefinition, int]:
+            definition = build_definition(manifest.document, session_tools, manifest.document["id"])
+            return definition, definition.size()
+
+        return self._kept(key, make)
 
     def child(
         self, manifest: Mapping[str, Any], session_tools: Sequence[Any], root_agent_id: str
@@ -98,20 +98,23 @@ class DefinitionCache:
         """An agent used as a tool, with the session tools that are its own; its manifest is a part of a
         valid one. Raises EngineRefused (agent-engine 17)."""
         parts = [dumps_bytes(part, plain=True) for part in (manifest, list(session_tools), root_agent_id)]
-        key = b"c" + b"".join(hashlib.sha256(part).digest() for part in parts)
-        held = self._get(key)
-        if isinstance(held, AgentDefinition):
-            return held
-        definition = build_definition(manifest, session_tools, root_agent_id)
-        self._put(key, definition, definition.size() + _OBJECTS_PER_TEXT * len(parts[0]))
-        return definition
 
-    def _get(self, key: bytes) -> Any:
+        def make() -> tuple[AgentDefinition, int]:
+            definition = build_definition(manifest, session_tools, root_agent_id)
+            return definition, definition.size() + _OBJECTS_PER_TEXT * len(parts[0])
+
+        return self._kept(b"c" + b"".join(hashlib.sha256(part).digest() for part in parts), make)
+
+    def _kept(self, key: bytes, make: Callable[[], tuple[T, int]]) -> T:
+        """What is held under the key; `make` gives it, and its size, when nothing is."""
         held = self._held.get(key)
-        if held is None:
-            return None
-        self._held.move_to_end(key)
-        return held[0]
+        if held is not None:
+            self._held.move_to_end(key)
+            kept: T = held[0]
+            return kept
+        made, size = make()
+        self._put(key, made, size)
+        return made
 
     def _put(self, key: bytes, value: Any, size: int) -> None:
         if size > self._max_bytes:

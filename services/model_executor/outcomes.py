@@ -6,28 +6,8 @@ import math
 from typing import Any, Final
 
 from protocol.jsjson import JsonValue, dumps
+from protocol.model_answers import FINISH_REASONS, TOKEN_COUNTS
 
-FAILURE_CODES: Final = (
-    "context_overflow",
-    "rate_limited",
-    "overloaded",
-    "timeout",
-    "transient",
-    "content_policy",
-    "auth",
-    "invalid_request",
-    "invalid_output",
-    "budget_exhausted",
-)
-_FINISH: Final = ("stop", "length", "tool-calls", "content-filter", "other")
-_TOKENS: Final = (
-    "inputTokens",
-    "outputTokens",
-    "totalTokens",
-    "cachedTokens",
-    "cacheWriteTokens",
-    "reasoningTokens",
-)
 _BLOCKS: Final = {
     "text": ({"type", "text"}, {"providerMetadata"}),
     "reasoning": ({"type", "text"}, {"providerMetadata"}),
@@ -70,8 +50,8 @@ def check_candidate(candidate: Any) -> None:
         raise CandidateInvalid("output must be a list of blocks")
     for index, block in enumerate(output):
         _check_block(block, f"output[{index}]")
-    if "finishReason" in candidate and candidate["finishReason"] not in _FINISH:
-        raise CandidateInvalid(f"finishReason must be one of {', '.join(_FINISH)}")
+    if "finishReason" in candidate and candidate["finishReason"] not in FINISH_REASONS:
+        raise CandidateInvalid(f"finishReason must be one of {', '.join(FINISH_REASONS)}")
     _check_usage(candidate.get("usage", {}))
     _check_evidence(candidate.get("evidence", {}))
 
@@ -89,8 +69,8 @@ def _check_block(block: Any, path: str) -> None:
 
 
 def _check_usage(usage: Any) -> None:
-    _closed(usage, "usage", set(), {*_TOKENS, "costUsd"})
-    for name in _TOKENS:
+    _closed(usage, "usage", set(), {*TOKEN_COUNTS, "costUsd"})
+    for name in TOKEN_COUNTS:
         value = usage.get(name, 0)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise CandidateInvalid(f"usage.{name} must be a whole number from 0")

@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.jsjson import JsonError, dumps, parse
+from protocol.model_answers import FAILURE_CODES
 from services.model_executor.call_view import CallView
 from services.model_executor.outcomes import (
-    FAILURE_CODES,
     CandidateInvalid,
     check_candidate,
     failure,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.engine.agent.candidate import FAILURE_CODES
+from protocol.model_answers import FAILURE_CODES
 from tests.engine.support import HELPER, PLAIN, agent, call, calls, following, start, text, tool
 
 

@@ -11,28 +11,11 @@ from gateway.engine.contract import Absent
 from gateway.engine.failures import EngineFailure
 from gateway.engine.shapes import is_count, is_finite
 from protocol.jsjson import JsonValue
+from protocol.model_answers import FAILURE_CODES, FINISH_REASONS, TOKEN_COUNTS
 
-FAILURE_CODES: Final = frozenset(
-    {
-        "context_overflow",
-        "rate_limited",
-        "overloaded",
-        "timeout",
-        "transient",
-        "content_policy",
-        "auth",
-        "invalid_request",
-        "invalid_output",
-        "budget_exhausted",
-    }
-)
 CONTEXT_OVERFLOW: Final = "model.context_overflow"
 
 _KEPT: Final = ("finishReason", "usage", "evidence")
-_FINISH_REASONS: Final = frozenset({"stop", "length", "tool-calls", "content-filter", "other"})
-_COUNTS: Final = frozenset(
-    {"inputTokens", "outputTokens", "totalTokens", "cachedTokens", "cacheWriteTokens", "reasoningTokens"}
-)
 _BLOCK_KEYS: Final = {
     "text": frozenset({"type", "text", "providerMetadata"}),
     "reasoning": frozenset({"type", "text", "providerMetadata"}),
@@ -157,7 +140,7 @@ def _refuse_unknown(value: Mapping[str, Any], keys: frozenset[str], label: str) 
 def _check_finish_reason(value: Any) -> None:
     if value in ("error", "aborted"):
         raise _invalid("Model candidate finishReason cannot be error or aborted")
-    if not isinstance(value, str) or value not in _FINISH_REASONS:
+    if not isinstance(value, str) or value not in FINISH_REASONS:
         raise _invalid("Model candidate finishReason is invalid")
 
 
@@ -168,7 +151,7 @@ def _check_usage(value: Any) -> None:
         if key == "costUsd":
             if not is_finite(amount):
                 raise _invalid("Model candidate usage.costUsd must be a finite number")
-        elif key not in _COUNTS:
+        elif key not in TOKEN_COUNTS:
             raise _invalid(f"Model candidate usage has unknown key '{key}'")
         elif not is_count(amount):
             raise _invalid(f"Model candidate usage.{key} must be a non-negative integer")

@@ -60,10 +60,6 @@ class Hooks:
         """Whether the agent has hooks at all."""
         return bool(self._registrants)
 
-    def wants_messages(self, place: Place) -> bool:
-        """Whether a step's prompt is shown to somebody."""
-        return BEFORE_STEP in self._registrants or (place.opens_turn and BEFORE_TURN in self._registrants)
-
     def before_turn(self, place: Place, messages: Messages) -> Work[Before]:
         """The turn's patch."""
         return (yield from self._before(BEFORE_TURN, place, self._started_with(), messages))
