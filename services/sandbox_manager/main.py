@@ -16,6 +16,7 @@ from services.sandbox_manager.contract import Backend
 from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.drivers import make_backend, workspaces_identity
 from services.sandbox_manager.manager import Manager
+from services.sandbox_manager.open_files import raise_open_files
 from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
 from services.sandbox_manager.root import Root, RootUnusable
 from services.sandbox_manager.service import SandboxManagerService
@@ -50,6 +51,7 @@ async def run(
     telemetry: Telemetry | None = None,
 ) -> None:
     """Serves until `stop` is set. Raises StartFailed when it can't listen or its root can't be used."""
+    raise_open_files()
     root = Root(settings.workspaces)
     try:
         root.take()

@@ -352,6 +352,9 @@ WORDS_ALONE = {
     "wait before another dial",
     "memory (data) of each process of a command",
     "addresses of each process",
+    "memory of all processes of a command together",
+    "CPUs of a command",
+    "open files of a process",
     "pause before a dead process is started again",
 }
 """Rows with more than one figure, checked below or said in words."""
@@ -389,7 +392,9 @@ def test_every_checked_constant_has_its_row() -> None:
 def test_ranges_are_those_of_the_code() -> None:
     from cli.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S
     from gateway.timing import Timing
+    from services.sandbox_manager.bwrap.driver import OWN_MEMORY
     from services.sandbox_manager.bwrap.flags import LEAST_ADDRESS_SPACE
+    from services.sandbox_manager.open_files import COMMAND_HARD, COMMAND_SOFT
 
     cells = {row.cells[0]: row.cells[1] for row in ROWS}
     timing = Timing()
@@ -398,3 +403,6 @@ def test_ranges_are_those_of_the_code() -> None:
     restart = f"{FIRST_PAUSE_S:g} s to {LONGEST_PAUSE_S:g} s"
     assert cells["pause before a dead process is started again"] == restart
     assert cells["addresses of each process"].startswith(f"{GIB(LEAST_ADDRESS_SPACE)},")
+    together = cells["memory of all processes of a command together"]
+    assert together == f"the spec's, and {MIB(OWN_MEMORY)} more"
+    assert cells["open files of a process"] == f"{COMMAND_SOFT}, up to {COMMAND_HARD} when it asks"

@@ -154,7 +154,8 @@ async def test_an_allocation_over_the_memory_fails_inside(boxed: Handle) -> None
 
 async def test_limits_are_those_of_the_spec(bwrap: Backend) -> None:
     opened = await bwrap.open(spec(fresh_key(), network=CLOSED, resources={"memory": "256MiB"}))
-    limits = (await _shell(opened, "ulimit -d -u -c"))["stdout"]
+    limits = (await _shell(opened, "ulimit -d -u -c -n"))["stdout"]
+    assert "(-n) 1024" in limits
     assert "(kbytes, -d) 262144" in limits
     assert "(-u) 512" in limits
     assert "(blocks, -c) 0" in limits
@@ -434,6 +435,8 @@ def _run_filter(program: bytes, arch: int, number: int, argument: int = 0) -> in
             value = struct.unpack_from("=I", data, operand)[0]
         elif code == 0x15:
             at += then if value == operand else otherwise
+        elif code == 0x45:
+            at += then if value & operand else otherwise
         elif code == 0x35:
             at += then if value >= operand else otherwise
         else:
@@ -441,21 +444,24 @@ def _run_filter(program: bytes, arch: int, number: int, argument: int = 0) -> in
 
 
 @pytest.mark.parametrize(
-    ("machine", "arch", "keyctl", "read", "ioctl"),
-    [("x86_64", 0xC000003E, 250, 0, 16), ("aarch64", 0xC00000B7, 219, 63, 29)],
+    ("machine", "arch", "keyctl", "read", "ioctl", "fallocate"),
+    [("x86_64", 0xC000003E, 250, 0, 16, 285), ("aarch64", 0xC00000B7, 219, 63, 29, 47)],
 )
 async def test_the_filter_refuses_what_it_lists_and_allows_the_rest(
-    machine: str, arch: int, keyctl: int, read: int, ioctl: int
+    machine: str, arch: int, keyctl: int, read: int, ioctl: int, fallocate: int
 ) -> None:
     program = filter_program(machine)
     assert program is not None
-    allowed, eperm, enosys = 0x7FFF0000, 0x00050001, 0x00050026
+    allowed, eperm, enosys, unsupported = 0x7FFF0000, 0x00050001, 0x00050026, 0x0005005F
     assert _run_filter(program, arch, read) == allowed
     assert _run_filter(program, arch, keyctl) == eperm
     assert _run_filter(program, arch, 425) == eperm
     assert _run_filter(program, arch, 443) == eperm
     assert _run_filter(program, arch, 439) == allowed
     assert _run_filter(program, arch, ioctl, 0x5401) == allowed
+    assert _run_filter(program, arch, fallocate, 0) == unsupported
+    assert _run_filter(program, arch, fallocate, 0x10) == unsupported
+    assert _run_filter(program, arch, fallocate, 0x03) == allowed
     assert _run_filter(program, arch, ioctl, 0x5412) == eperm
     assert _run_filter(program, arch, ioctl, 0x541C) == eperm
     assert _run_filter(program, 0x40000003, read) == enosys

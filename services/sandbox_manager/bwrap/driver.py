@@ -6,15 +6,19 @@ import asyncio
 import contextlib
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 from services.common.logs import error_text, get_logger
+from services.sandbox_manager.bwrap.cgroups import Group, GroupLimits, Groups, find_groups
 from services.sandbox_manager.bwrap.flags import (
     ENVIRONMENT,
     ETC_FILES,
+    PROCESSES,
     PROXY_VARIABLES,
     command_words,
     render,
@@ -45,6 +49,10 @@ from services.sandbox_manager.specs import DEFAULT_MEMORY_MIB, BackendSpec
 
 PROBE_LIMIT_MS: Final = 10_000
 OPEN_CHECK_LIMIT_MS: Final = 20_000
+OWN_PROCESSES: Final = 8
+OWN_MEMORY: Final = 64 * 1024**2
+"""Of bubblewrap itself, in a command's control group; so that one process that asks for too much is told by a
+failed allocation, and only several together are ended by the kernel."""
 
 
 class BwrapBackend:
@@ -61,6 +69,8 @@ class BwrapBackend:
         self._seccomp = filter_program()
         self._starter: Starter | None = None
         self._ways_out = WaysOut(disk.identity, dialer or Dialer())
+        self._groups: Groups | str = "not looked for"
+        self._made_groups = 0
 
     async def probe(self) -> Probe:
         """Runs a trivial sandbox. See Backend."""
@@ -68,7 +78,7 @@ class BwrapBackend:
             version = await self._try()
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"bubblewrap can't be used: {error}")
-        return Probe(self.name, True, self.isolation, "bubblewrap", f"bwrap {version}")
+        return Probe(self.name, True, self.isolation, f"bubblewrap; {self._group_note()}", f"bwrap {version}")
 
     def unmet(self, spec: BackendSpec) -> str | None:
         """See Backend: nothing is refused."""
@@ -79,6 +89,7 @@ class BwrapBackend:
         """Makes the folders and tries a command. See Backend."""
         handle = BwrapHandle(self, await self._disk.open(spec.key), self._disk, spec)
         try:
+            await handle.limit()
             result = await handle.exec("true", OPEN_CHECK_LIMIT_MS, Signal())
             if result.exit_code != 0:
                 raise BackendError(f"A first command in the sandbox ended with exit code {result.exit_code}.")
@@ -99,21 +110,31 @@ class BwrapBackend:
         """See Backend."""
         self._disk.close()
         self._ways_out.close()
+        if not isinstance(self._groups, str):
+            await asyncio.to_thread(self._groups.close)
         if self._starter is not None:
             self._starter.close()
             self._starter = None
 
-    def launch(
-        self, command: str, place: Place | None, memory_mib: int, rules: HostRules | None = None
-    ) -> Launch:
-        """What runs a command in a workspace, or in none (for the probe). Raises BackendError.
+    async def group(self, spec: BackendSpec) -> Group | None:
+        """A control group with the limits of a spec, where there are any. Raises BackendError."""
+        groups = self._groups
+        if isinstance(groups, str):
+            return None
+        self._made_groups += 1
+        limits = GroupLimits(spec.memory_mib * 1024**2 + OWN_MEMORY, PROCESSES + OWN_PROCESSES, spec.cpus)
+        return await asyncio.to_thread(groups.make, f"{spec.key}.{self._made_groups}", limits)
 
-        With `rules` it reaches the hosts that they allow.
-        """
+    def launch(
+        self, command: str, place: Place | None, memory_mib: int, confines: Confines | None = None
+    ) -> Launch:
+        """What runs a command in a workspace, or in none (for the probe). Raises BackendError."""
         starter = self._starter
         if starter is None:
             raise BackendError("The driver has not been probed.")
         words, files = command_words(command, memory_mib)
+        confines = confines or Confines()
+        rules = confines.rules
 
         def flags(descriptors: Mapping[str, int]) -> bytes:
             own = ["--remount-ro", "/"]
@@ -129,8 +150,23 @@ class BwrapBackend:
             environment=ENVIRONMENT if rules is None else {**ENVIRONMENT, **PROXY_VARIABLES},
             seccomp=self._seccomp,
             pass_fds=() if starter.namespace is None else (starter.namespace,),
-            around=None if rules is None else partial(self._ways_out.open, rules),
+            around=partial(self._around, confines) if confines.any else None,
         )
+
+    @asynccontextmanager
+    async def _around(self, confines: Confines, processes: Sequence[int]) -> AsyncIterator[None]:
+        if confines.group is not None:
+            await asyncio.to_thread(confines.group.join, processes[-1:])
+        if confines.rules is None:
+            yield
+            return
+        async with self._ways_out.open(confines.rules, processes):
+            yield
+
+    def _group_note(self) -> str:
+        if isinstance(self._groups, str):
+            return f"no control groups ({self._groups}): limits hold for each process alone"
+        return f"control groups limit {', '.join(self._groups.controllers)}"
 
     async def _try(self) -> str:
         if self._program is None:
@@ -139,6 +175,7 @@ class BwrapBackend:
         if problem is not None:
             raise BackendError(problem)
         version = await _version(self._program)
+        self._groups = await asyncio.to_thread(find_groups, self._disk.root)
         await self._disk.prepare()
         self._starter = await self._make_starter(self._program)
         result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
@@ -156,21 +193,45 @@ class BwrapBackend:
         return await staged_starter(program, root, identity)
 
 
+@dataclass(slots=True)
+class Confines:
+    """What stands around the commands of a workspace besides bubblewrap."""
+
+    rules: HostRules | None = None
+    group: Group | None = None
+
+    @property
+    def any(self) -> bool:
+        """There is something."""
+        return self.rules is not None or self.group is not None
+
+
 class BwrapHandle(DiskHandle):
     """An open workspace; each command is a sandbox of its own."""
 
     def __init__(self, backend: BwrapBackend, place: Place, disk: WorkspaceDisk, spec: BackendSpec) -> None:
         super().__init__(place, disk)
         self._backend = backend
-        self._memory_mib = spec.memory_mib
+        self._spec = spec
         rules = HostRules(spec.network)
-        self._rules = None if rules.closed else rules
+        self._confines = Confines(None if rules.closed else rules)
+
+    async def limit(self) -> None:
+        """Makes the control group of its commands. Raises BackendError."""
+        self._confines.group = await self._backend.group(self._spec)
+
+    def release(self) -> None:
+        """See Handle."""
+        super().release()
+        group, self._confines.group = self._confines.group, None
+        if group is not None:
+            asyncio.get_running_loop().run_in_executor(None, group.remove)
 
     async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
         """See Handle."""
         if "\0" in command:
             raise BackendError("The command holds a NUL byte.")
-        launch = self._backend.launch(command, self.place, self._memory_mib, self._rules)
+        launch = self._backend.launch(command, self.place, self._spec.memory_mib, self._confines)
         async with self.watched() as overdrawn:
             return await run(launch, timeout_ms, signal, overdrawn)
 

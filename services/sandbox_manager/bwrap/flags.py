@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from services.sandbox_manager.bwrap.listening_child import PORT
+from services.sandbox_manager.open_files import command_limits
 from services.sandbox_manager.paths import WORKSPACE
 from services.sandbox_manager.text import encode
 
@@ -112,11 +113,13 @@ def _limiter(memory_mib: int) -> list[str]:
     # count. The program is asked rather than the system call from here, which takes a capability that root
     # of a container does not have.
     memory = min(memory_mib * 1024**2, 2**62)
+    soft, hard = command_limits()
     return [
         "/usr/bin/prlimit",
         "--core=0",
         f"--nproc={PROCESSES}",
         f"--fsize={FILE_BYTES}",
+        f"--nofile={soft}:{hard}",
         f"--data={memory}",
         f"--as={max(LEAST_ADDRESS_SPACE, 4 * memory)}",
     ]

@@ -2,7 +2,8 @@
 
 Refused calls fail with EPERM. What is refused: keys (the service's session keyring would be readable),
 tracing of the kernel, asynchronous I/O rings, mounts, modules, kexec, file handles, and pushing input into
-a terminal (sandbox-manager 16.3.5). Calls of another architecture fail with ENOSYS.
+a terminal (sandbox-manager 16.3.5). Calls of another architecture fail with ENOSYS, and taking space for a
+file without writing (fallocate, other than to punch holes) as if the file system could not do it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final
 _LOAD_WORD: Final = 0x20
 _JUMP_EQUAL: Final = 0x15
 _JUMP_AT_LEAST: Final = 0x35
+_JUMP_IF_SET: Final = 0x45
 _RETURN: Final = 0x06
 _ALLOW: Final = 0x7FFF0000
 _ERRNO: Final = 0x00050000
@@ -24,6 +26,7 @@ _ERRNO: Final = 0x00050000
 _NUMBER_AT: Final = 0
 _ARCH_AT: Final = 4
 _SECOND_ARGUMENT_AT: Final = 24
+_PUNCH_HOLE: Final = 0x02
 _X32_BIT: Final = 0x40000000
 _TERMINAL_INPUT: Final = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX."""
@@ -48,6 +51,7 @@ _NEW: Final = {
 class _Arch:
     audit: int
     ioctl: int
+    fallocate: int
     refused: Mapping[str, int]
     x32: bool = False
 
@@ -56,6 +60,7 @@ _ARCHES: Final = {
     "x86_64": _Arch(
         audit=0xC000003E,
         ioctl=16,
+        fallocate=285,
         x32=True,
         refused={
             "syslog": 103,
@@ -91,6 +96,7 @@ _ARCHES: Final = {
     "aarch64": _Arch(
         audit=0xC00000B7,
         ioctl=29,
+        fallocate=47,
         refused={
             "lookup_dcookie": 18,
             "umount2": 39,
@@ -128,35 +134,56 @@ def filter_program(machine: str | None = None) -> bytes | None:
     arch = _ARCHES.get(machine or platform.machine())
     if arch is None:
         return None
-    refused = sorted({*arch.refused.values(), *_NEW.values()})
-    allow, deny = _return(_ALLOW), _return(_ERRNO | errno.EPERM)
-    foreign = _return(_ERRNO | errno.ENOSYS)
-    # From the end: each jump counts the instructions that it passes over.
-    tail = [allow, deny, foreign]
-    ioctl = [_load(_SECOND_ARGUMENT_AT)]
-    for index, request in enumerate(_TERMINAL_INPUT):
-        rest = len(_TERMINAL_INPUT) - index - 1
-        ioctl.append(_jump(_JUMP_EQUAL, request, rest + 1, 0))
-    program = [_load(_ARCH_AT)]
-    numbers: list[bytes] = []
-    for index, number in enumerate(refused):
-        after = len(refused) - index - 1 + 1 + len(ioctl)
-        numbers.append(_jump(_JUMP_EQUAL, number, after + 1, 0))
-    numbers.append(_jump(_JUMP_EQUAL, arch.ioctl, 0, len(ioctl)))
-    body = [_load(_NUMBER_AT)]
+    program = _Program()
+    program.load(_ARCH_AT)
+    program.jump(_JUMP_EQUAL, arch.audit, otherwise="foreign")
+    program.load(_NUMBER_AT)
     if arch.x32:
-        body.append(_jump(_JUMP_AT_LEAST, _X32_BIT, len(numbers) + len(ioctl) + 2, 0))
-    program.append(_jump(_JUMP_EQUAL, arch.audit, 0, len(body) + len(numbers) + len(ioctl) + 2))
-    return b"".join([*program, *body, *numbers, *ioctl, *tail])
+        program.jump(_JUMP_AT_LEAST, _X32_BIT, then="foreign")
+    for number in sorted({*arch.refused.values(), *_NEW.values()}):
+        program.jump(_JUMP_EQUAL, number, then="refused")
+    program.jump(_JUMP_EQUAL, arch.fallocate, then="fallocate")
+    program.jump(_JUMP_EQUAL, arch.ioctl, otherwise="allowed")
+    program.load(_SECOND_ARGUMENT_AT)
+    for request in _TERMINAL_INPUT:
+        program.jump(_JUMP_EQUAL, request, then="refused")
+    program.end("allowed", _ALLOW)
+    program.end("refused", _ERRNO | errno.EPERM)
+    program.end("foreign", _ERRNO | errno.ENOSYS)
+    # Files grow by writing: what takes space for nothing fills a disk before anybody sees it.
+    program.label("fallocate")
+    program.load(_SECOND_ARGUMENT_AT)
+    program.jump(_JUMP_IF_SET, _PUNCH_HOLE, otherwise="unsupported")
+    program.end("", _ALLOW)
+    program.end("unsupported", _ERRNO | errno.EOPNOTSUPP)
+    return program.encode()
 
 
-def _load(offset: int) -> bytes:
-    return struct.pack("=HBBI", _LOAD_WORD, 0, 0, offset)
+class _Program:
+    """Instructions whose jumps name labels further down; no name means the next instruction."""
 
+    def __init__(self) -> None:
+        self._instructions: list[tuple[int, int, str, str]] = []
+        self._labels: dict[str, int] = {}
 
-def _jump(code: int, value: int, then: int, otherwise: int) -> bytes:
-    return struct.pack("=HBBI", code, then, otherwise, value)
+    def load(self, offset: int) -> None:
+        self._instructions.append((_LOAD_WORD, offset, "", ""))
 
+    def jump(self, code: int, value: int, then: str = "", otherwise: str = "") -> None:
+        self._instructions.append((code, value, then, otherwise))
 
-def _return(value: int) -> bytes:
-    return struct.pack("=HBBI", _RETURN, 0, 0, value)
+    def label(self, name: str) -> None:
+        self._labels[name] = len(self._instructions)
+
+    def end(self, label: str, value: int) -> None:
+        self.label(label)
+        self._instructions.append((_RETURN, value, "", ""))
+
+    def encode(self) -> bytes:
+        return b"".join(
+            struct.pack("=HBBI", code, self._distance(at, then), self._distance(at, otherwise), value)
+            for at, (code, value, then, otherwise) in enumerate(self._instructions)
+        )
+
+    def _distance(self, at: int, label: str) -> int:
+        return self._labels[label] - at - 1 if label else 0
