@@ -23,27 +23,33 @@ from tests.vectors.files import records
 
 DATA = Path(__file__).parents[1] / "vectors" / "data"
 FILES = [
-    *sorted(path for path in (DATA / "segments").glob("*.json") if not path.name.startswith("flow-")),
+    *sorted((DATA / "segments").glob("*.json")),
+    *sorted((DATA / "flows").glob("*.json")),
     DATA / "random" / "compaction.jsonl",
     DATA / "random" / "agents-01.jsonl",
 ]
 
 
+def engine_of(manifest: Any) -> Any:
+    return "flow" if manifest.get("kind") == "workflow" else "agent"
+
+
 def lease_of(manifest: Any, given: Any) -> tuple[Grant, TurnStart]:
     """A lease as core would send it."""
     checkpoint = {"turnId": "t", **given["checkpoint"]}
-    limits = given.get("yieldAfter")
+    limits = {"yieldAfter": given.get("yieldAfter"), "flowLimits": given.get("limits")}
+    options = {"fixtureModel": False, **{name: value for name, value in limits.items() if value is not None}}
     lease = {
         "run": {"runId": "r", "sessionId": "s", "turnId": "t", "epoch": 1},
         "input": {
             "type": "turn.start",
-            "engine": "agent",
+            "engine": engine_of(manifest),
             "manifest": manifest,
             "checkpoint": checkpoint,
             "sessionTools": given.get("sessionTools", []),
             "outcomes": given.get("outcomes", []),
             "transcript": {"cursor": -1},
-            "options": {"fixtureModel": False, **({} if limits is None else {"yieldAfter": limits})},
+            "options": options,
             "routing": {"rootManifest": manifest, "pluginRoots": {}},
         },
     }
@@ -70,7 +76,7 @@ def record_step(recorder: Recorder, monkeypatch: Any, manifest: Any, step: Any) 
         return RecordedEngine(make_engine(kind, observed), recording)
 
     monkeypatch.setattr(segment_host, "make_engine", recorded)
-    played = segment_host.play("agent", manifest, step["input"], step.get("answers", {}))
+    played = segment_host.play(engine_of(manifest), manifest, step["input"], step.get("answers", {}))
     (recording,) = recordings
     if played.refused is not None:
         recording.end(*thrown_output("r", played.refused.code, played.refused.message))
