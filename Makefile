@@ -10,7 +10,7 @@ SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.prot
 CODE := protocol cli gateway services bench tests pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up test unit system faults lint bench protos wheels clean
+.PHONY: help venv npm demo up test unit system faults lint bench protos wheels clean
 
 help: ## Explain the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,8 @@ wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a ne
 	@$(PIP) wheel --no-deps --wheel-dir dist/wheels .
 	@$(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels dist/wheels/whippletree-*.whl
 
+npm: $(VENV)/.npm ## Install the MCP servers of npm that some tests talk to (needs npm; without them those tests are skipped)
+
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist protos/whippletree/v1/*_pb2*.py protos/whippletree/v1/*_pb2*.pyi
 
@@ -71,6 +73,13 @@ $(VENV)/.run: $(SOURCES) | $(BIN)/uv
 
 $(VENV)/.test: $(VENV)/.run
 	@$(UV) --group test
+	@touch $@
+
+$(VENV)/.npm: tests/npm/package.json tests/npm/package-lock.json | $(BIN)/uv
+	@echo "Installing MCP servers of npm..."
+	@mkdir -p $(VENV)/npm
+	@cp tests/npm/package.json tests/npm/package-lock.json $(VENV)/npm/
+	@npm ci --prefix $(VENV)/npm --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test
