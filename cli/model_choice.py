@@ -9,19 +9,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
-from services.common.urls import parse_url
+from services.common.urls import parse_url, without_password
 
 OPENAI, ANTHROPIC = "openai", "anthropic"
 _APIS: Final = {OPENAI: "openai-completions", ANTHROPIC: "anthropic-messages"}
 _KEYS: Final = {OPENAI: "OPENAI_API_KEY", ANTHROPIC: "ANTHROPIC_API_KEY"}
 _URLS: Final = {OPENAI: "OPENAI_BASE_URL", ANTHROPIC: "ANTHROPIC_BASE_URL"}
 DIRECT: Final = "direct"
+CONNECT_S: Final = 3.0
+"""How long a server may take to accept a connection."""
 
 
 class ModelChoiceError(Exception):
@@ -60,6 +64,8 @@ def choose_model(model: str, environ: Mapping[str, str], folder: Path, core_url:
     if key is None and url is None:
         local = "" if vendor == ANTHROPIC else ", or OPENAI_BASE_URL to a server that needs no key"
         raise ModelChoiceError(f"--model {model}: set {_KEYS[vendor]}{local}.")
+    if url is not None:
+        _check_answers(model, url, _URLS[vendor])
     if importlib.util.find_spec(vendor) is None:
         raise ModelChoiceError(
             f"--model {model} needs the package {vendor}: {sys.executable} -m pip install {vendor}"
@@ -68,7 +74,21 @@ def choose_model(model: str, environ: Mapping[str, str], folder: Path, core_url:
         config = _write(folder, model, vendor, key, url, [*_media(folder, environ, core_url)])
     except OSError as error:
         raise ModelChoiceError(f"{folder} can't be written: {error.strerror or error}.") from None
-    return ModelChoice(config, f"Model: {model} at {_shown(url)}." if url else f"Model: {model}.")
+    return ModelChoice(config, f"Model: {model} at {without_password(url)}." if url else f"Model: {model}.")
+
+
+def _check_answers(model: str, url: str, variable: str) -> None:
+    """A server of one's own that isn't running is told at once, not by the first turn. Raises ModelChoiceError."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=CONNECT_S).close()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise ModelChoiceError(
+            f"--model {model}: no server answers at {without_password(url)} ({reason}). "
+            f"Start it, or correct {variable}."
+        ) from None
 
 
 def _value(environ: Mapping[str, str], name: str) -> str | None:
@@ -120,9 +140,3 @@ def _secret(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w") as file:
         file.write(text + "\n")
     partial.replace(path)
-
-
-def _shown(url: str) -> str:
-    """Without what may be a password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"

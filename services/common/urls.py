@@ -104,3 +104,10 @@ def _number(label: str) -> int | None:
         return int(label) if label.isascii() and label.isdigit() else None
     except ValueError:
         return None
+
+
+def without_password(url: str) -> str:
+    """A URL as messages may show it: without user, password, query and fragment."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"

@@ -1,6 +1,7 @@
 """`--model`: which variables it takes, what it writes, and who gets the key."""
 
 import json
+import socket
 
 import pytest
 
@@ -12,6 +13,13 @@ from services.model_executor.direct.config_file import load_config
 
 CORE = "http://127.0.0.1:4000"
 KEY = "sk-very-secret-key-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def _server(request, monkeypatch):
+    """Servers answer, unless a test is about those that don't."""
+    if "dead" not in request.node.name:
+        monkeypatch.setattr("cli.model_choice.socket.create_connection", lambda *_, **__: socket.socket())
 
 
 @pytest.mark.parametrize(
@@ -74,3 +82,19 @@ def test_files_come_from_the_core_with_its_token_where_it_has_one(tmp_path):
         assert config.media is not None
         assert config.media.url == f"{CORE}/v1/sessions/{{sessionId}}/artifacts/{{artifactId}}/{{version}}"
         assert config.media.key == key
+
+
+@pytest.mark.parametrize("model", ["local/m", "openai/m", "anthropic/m"])
+def test_a_dead_address_is_named_with_what_to_do(tmp_path, model):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    variable = "ANTHROPIC_BASE_URL" if model.startswith("anthropic") else "OPENAI_BASE_URL"
+    environ = {variable: f"http://me:hidden@127.0.0.1:{port}/v1"}
+    with pytest.raises(ModelChoiceError) as caught:
+        choose_model(model, environ, tmp_path, CORE)
+    said = str(caught.value)
+    assert f"no server answers at http://127.0.0.1:{port}/v1" in said
+    assert f"Start it, or correct {variable}" in said
+    assert "hidden" not in said
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,6 @@
 import pytest
 
-from services.common.urls import parse_url
+from services.common.urls import parse_url, without_password
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,18 @@ def test_other_schemes_are_urls_without_a_host():
     parts = parse_url("runtime:4200/x")
     assert parts is not None
     assert parts.scheme == "runtime"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:1/v1", "http://h:1/v1"),
+        ("https://user:pass@h/v1/", "https://h/v1/"),
+        ("https://a@b:c@h", "https://h"),
+        ("http://h/v1?key=secret#x", "http://h/v1"),
+        ("http://u:p@h?key=secret", "http://h"),
+        ("http://h/a@b", "http://h/a@b"),
+    ],
+)
+def test_messages_show_urls_without_what_may_be_secret(url, shown):
+    assert without_password(url) == shown

@@ -146,6 +146,7 @@ SERVICES = {
         "services.model_executor.direct.store:BUSY_S",
         SECONDS,
     ),
+    "a provider's answer": ("services.model_executor.direct.vendors:MAX_ANSWER_BYTES", MIB),
     "a provider's error message": ("services.model_executor.direct.failures:MAX_MESSAGE", CHARACTERS),
     "the script file": ("services.model_executor.script:MAX_FILE_BYTES", MIB),
     "delay of a scripted answer": ("services.model_executor.script:MAX_DELAY_MS", MS),

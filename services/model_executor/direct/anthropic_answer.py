@@ -28,6 +28,16 @@ class AnthropicStream:
         self._ended = False
         self._model = ""
 
+    @property
+    def complete(self) -> bool:
+        """All of the answer is there; nothing that matters follows."""
+        return self._ended
+
+    @property
+    def usable(self) -> bool:
+        """The answer can be given though its stream broke off: never, its last event is the proof."""
+        return False
+
     def take(self, event: Any) -> None:
         """Takes one event; what has an unknown shape is passed over."""
         if not isinstance(event, dict):
@@ -47,7 +57,7 @@ class AnthropicStream:
                         "pieces": [],
                         "signature": str(block.get("signature") or ""),
                     }
-            case "content_block_delta" if index in self._blocks:
+            case "content_block_delta" if isinstance(index, int) and index in self._blocks:
                 if isinstance(event.get("delta"), dict):
                     self._delta(self._blocks[index], event["delta"])
             case "message_delta":

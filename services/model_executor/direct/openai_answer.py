@@ -25,6 +25,16 @@ class OpenAiStream:
         self._finish: str | None = None
         self._model = ""
 
+    @property
+    def complete(self) -> bool:
+        """All of the answer is there: only the end of the stream says so, usage may follow the rest."""
+        return False
+
+    @property
+    def usable(self) -> bool:
+        """The answer can be given though its stream broke off: its finish reason has come."""
+        return self._finish is not None
+
     def take(self, event: Any) -> None:
         """Takes one chunk; what has an unknown shape is passed over."""
         if not isinstance(event, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from protocol.jsjson import dumps
 from services.model_executor.direct.media import File
@@ -22,13 +23,13 @@ RESERVED: Final = frozenset(
         "response_format",
     }
 )
-_VENDOR: Final = "https://api.openai.com"
+_VENDOR: Final = "api.openai.com"
 
 
 def openai_request(call: Call) -> dict[str, Any]:
     """The request's body. Raises CallRefused."""
     provider = call.selected.provider
-    compat, vendor = provider.compat, provider.base_url.startswith(_VENDOR)
+    compat, vendor = provider.compat, urlsplit(provider.base_url).hostname == _VENDOR
     body: dict[str, Any] = {"model": call.selected.model, "messages": _messages(call), "stream": True}
     if compat.get("usage_in_stream", True):
         body["stream_options"] = {"include_usage": True}

@@ -20,7 +20,7 @@ from services.model_executor.direct.failures import (
 )
 from services.model_executor.direct.prompt import Call
 
-Attempt = Callable[[Call, Callable[[], None]], Awaitable[Gathered]]
+Attempt = Callable[[Call], Awaitable[Gathered]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,9 @@ class Attempts:
             await self.sleep(wait / 1000)
 
     async def _one(self, attempt: Attempt, call: Call, secrets: tuple[str, ...]) -> Gathered | Failure:
-        idle_s, cap_s = self.retry.idle_timeout_ms / 1000, self.retry.request_timeout_ms / 1000
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(cap_s), asyncio.timeout(idle_s) as idle:
-                return await attempt(call, lambda: idle.reschedule(loop.time() + idle_s))
+            async with asyncio.timeout(self.retry.request_timeout_ms / 1000):
+                return await attempt(call)
         except TimeoutError:
             failed = ProviderFailed("timeout", "The provider did not answer in time.")
         except ProviderFailed as error:

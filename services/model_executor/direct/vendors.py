@@ -9,9 +9,10 @@ import asyncio
 import contextlib
 import importlib
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final, Protocol
 
+from services.common.urls import without_password
 from services.model_executor.direct.answer import Gathered
 from services.model_executor.direct.anthropic_answer import AnthropicStream
 from services.model_executor.direct.anthropic_request import anthropic_request
@@ -21,6 +22,8 @@ from services.model_executor.direct.openai_answer import OpenAiStream
 from services.model_executor.direct.openai_request import openai_request
 from services.model_executor.direct.prompt import Call
 
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+_DRAIN_S: Final = 0.25
 _NO_KEY: Final = "none"
 _ENVIRONMENT: Final = ("OPENAI_", "ANTHROPIC_")
 _CREDENTIALS: Final = ("authorization", "x-api-key")
@@ -28,6 +31,16 @@ _CREDENTIALS: Final = ("authorization", "x-api-key")
 
 class Stream(Protocol):
     """An answer in the making."""
+
+    @property
+    def complete(self) -> bool:
+        """All of the answer is there; nothing that matters follows."""
+        ...
+
+    @property
+    def usable(self) -> bool:
+        """The answer can be given though its stream broke off."""
+        ...
 
     def take(self, event: Any) -> None:
         """Takes one event."""
@@ -49,21 +62,34 @@ class Vendor:
         self._transport: Any = None
         self._making = asyncio.Lock()
 
-    async def complete(self, call: Call, progress: Callable[[], None]) -> Gathered:
-        """One attempt; `progress` is called at each event. Raises CallRefused, ProviderFailed."""
-        provider = self._provider
-        is_anthropic = provider.api == ANTHROPIC
+    async def complete(self, call: Call) -> Gathered:
+        """One attempt. Raises CallRefused, ProviderFailed; the latter also when no event came for `idle_s`."""
+        is_anthropic = self._provider.api == ANTHROPIC
         body = anthropic_request(call) if is_anthropic else openai_request(call)
         stream: Stream = AnthropicStream(call) if is_anthropic else OpenAiStream(call)
         client = await self.prepared()
-        async with self._events(client, "/v1/messages" if is_anthropic else "/chat/completions", body) as got:
-            response, events = got
-            progress()
-            async for event in events:
-                progress()
-                stream.take(event)
-        name = "request-id" if is_anthropic else "x-request-id"
-        return stream.finish(response.headers.get(name, ""))
+        path = "/v1/messages" if is_anthropic else "/chat/completions"
+        now = asyncio.get_running_loop().time
+        headers: Mapping[str, str] = {}
+        try:
+            async with (
+                asyncio.timeout(self._idle_s) as idle,
+                self._events(client, path, body) as (headers, events),
+            ):
+                idle.reschedule(now() + self._idle_s)
+                async for event in events:
+                    idle.reschedule(now() + self._idle_s)
+                    stream.take(event)
+                    if stream.complete:
+                        await _drain(events)
+                        break
+        except TimeoutError:
+            if not stream.usable:
+                raise self._silent() from None
+        except ProviderFailed as failed:
+            if failed.phase not in ("lost", "timeout") or not stream.usable:
+                raise
+        return stream.finish(headers.get("request-id" if is_anthropic else "x-request-id", ""))
 
     async def close(self) -> None:
         """Closes connections."""
@@ -71,31 +97,51 @@ class Vendor:
             await self._client.close()
 
     @contextlib.asynccontextmanager
-    async def _events(self, client: Any, path: str, body: Any) -> AsyncIterator[tuple[Any, Any]]:
-        sdk = self._sdk
+    async def _events(
+        self, client: Any, path: str, body: Any
+    ) -> AsyncIterator[tuple[Mapping[str, str], AsyncIterator[Any]]]:
+        """The headers and the events of an answer. Raises CallRefused, ProviderFailed."""
+        sdk, transport = self._sdk, self._transport
+        answered = False
         try:
             events = await client.post(
                 path, cast_to=object, body=body, stream=True, stream_cls=sdk.AsyncStream[object]
             )
+            answered = True
             try:
-                yield events.response, events
+                yield events.response.headers, events
             finally:
                 await events.close()
         except sdk.APIStatusError as error:
             raise _status_failed(error) from None
-        except sdk.APITimeoutError:
-            raise ProviderFailed("timeout", f"The provider sent nothing for {self._idle_s:g} s.") from None
-        except sdk.APIConnectionError as error:
-            cause = type(error.__cause__).__name__ if error.__cause__ is not None else "connection error"
-            raise ProviderFailed("lost", f"The provider can't be reached or was lost: {cause}.") from None
-        except self._transport.TimeoutException:
-            raise ProviderFailed("timeout", f"The provider sent nothing for {self._idle_s:g} s.") from None
-        except self._transport.HTTPError as error:
+        except (sdk.APITimeoutError, transport.TimeoutException) as error:
+            if isinstance(error.__cause__ or error, transport.ConnectTimeout):
+                raise self._unreachable(error) from None
+            raise self._silent() from None
+        except (sdk.APIConnectionError, transport.HTTPError) as error:
             # Out of the middle of a stream the HTTP library's own errors come through.
-            raise ProviderFailed("lost", f"The provider was lost: {type(error).__name__}.") from None
+            if not answered and isinstance(error.__cause__ or error, transport.ConnectError):
+                raise self._unreachable(error) from None
+            cause = type(error.__cause__ or error).__name__
+            raise ProviderFailed("lost", f"The provider {self._provider.name} was lost: {cause}.") from None
         except sdk.APIError as error:
             message, type_, code = error_fields(error.body)
             raise ProviderFailed("event", message or str(error), type_=type_, code=code) from None
+        except (ValueError, RecursionError):
+            # Not UTF-8, not JSON, or JSON that nests too deep.
+            raise ProviderFailed("lost", "The provider's stream can't be read.") from None
+
+    def _silent(self) -> ProviderFailed:
+        return ProviderFailed("timeout", f"The provider sent nothing for {self._idle_s:g} s.")
+
+    def _unreachable(self, error: BaseException) -> ProviderFailed:
+        cause = error.__cause__ or error
+        why = " ".join(str(cause).split())[:200] or type(cause).__name__
+        return ProviderFailed(
+            "connect",
+            f"The provider {self._provider.name} can't be reached at {without_password(self._provider.base_url)} "
+            f"({why}): start its server, or correct the address.",
+        )
 
     async def prepared(self) -> Any:
         """The client; the first time it takes seconds. Raises CallRefused without the vendor's package."""
@@ -124,7 +170,7 @@ class Vendor:
             verify=provider.base_url.startswith("https:"),
             timeout=transport.Timeout(self._idle_s, pool=None),
             limits=transport.Limits(max_connections=None, max_keepalive_connections=100),
-            event_hooks={"request": [set_credentials]},
+            event_hooks={"request": [set_credentials], "response": [_limit]},
         )
         make = self._sdk.AsyncAnthropic if provider.api == ANTHROPIC else self._sdk.AsyncOpenAI
         with _own_environment():
@@ -135,6 +181,32 @@ class Vendor:
                 timeout=transport.Timeout(self._idle_s, pool=None),
                 http_client=http,
             )
+
+
+async def _limit(response: Any) -> None:
+    """Bounds what is read of an answer, after it was unpacked."""
+    read = response.aiter_bytes
+
+    async def bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        size = 0
+        async with contextlib.aclosing(read(chunk_size)) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                if size > MAX_ANSWER_BYTES:
+                    raise CallRefused(
+                        "transient", f"The provider's answer has over {MAX_ANSWER_BYTES} bytes."
+                    )
+                yield piece
+
+    response.aiter_bytes = bounded
+
+
+async def _drain(events: AsyncIterator[Any]) -> None:
+    """Reads a stream to its end, so that its connection can be used again; not for long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in events:
+                pass
 
 
 @contextlib.contextmanager
