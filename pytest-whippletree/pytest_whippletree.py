@@ -24,6 +24,7 @@ import shlex
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,7 +136,7 @@ class Agent:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            ready = self._next()
+            ready = self._next(time.monotonic() + timeout_s)
         except RecordingUnusable:
             self.close()
             raise
@@ -161,8 +162,9 @@ class Agent:
             request["input"] = input
         self._send(request)
         effects: list[Effect] = []
+        ends_at = time.monotonic() + self._timeout_s
         while True:
-            line = self._next()
+            line = self._next(ends_at)
             if line["type"] == "effect":
                 effects.append(Effect(line["n"], line["effectId"], line["kind"], line["document"]))
             elif line["type"] == "miss":
@@ -195,10 +197,10 @@ class Agent:
         except OSError:
             raise RecordingUnusable(self._last_words()) from None
 
-    def _next(self) -> dict[str, Any]:
+    def _next(self, ends_at: float) -> dict[str, Any]:
         __tracebackhide__ = True
         try:
-            line = self._lines.get(timeout=self._timeout_s)
+            line = self._lines.get(timeout=max(ends_at - time.monotonic(), 0))
         except queue.Empty:
             self._child.kill()
             raise RecordingUnusable(f"whippletree did not answer within {self._timeout_s:g} s.") from None

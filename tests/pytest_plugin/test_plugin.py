@@ -153,6 +153,18 @@ def test_recordings_may_lie_in_a_folder_of_their_own(project):
     )
 
 
+ENDLESS = """
+import json, sys, time
+print(json.dumps({"protocol": 1, "agentId": "a", "input": "go"}), flush=True)
+sys.stdin.readline()
+while True:
+    effect = {"type": "effect", "n": 1, "effectId": "e", "kind": "model", "document": {}}
+    print(json.dumps(effect), flush=True)
+    time.sleep(0.1)
+"""
+"""A run that tells of one effect after another and never ends."""
+
+
 def test_a_command_that_is_not_there_or_says_nothing_is_named(project):
     project.makeini("[pytest]\nwhippletree_command = no-such-whippletree\n")
     body = """
@@ -169,6 +181,9 @@ def test_a_command_that_is_not_there_or_says_nothing_is_named(project):
         f"[pytest]\nwhippletree_command = {sys.executable} {program}\nwhippletree_timeout = 0.2\n"
     )
     tried(project, body.format(match="did not answer within 0.2 s"))
+    program.write_text(ENDLESS)
+    project.makeini(f"[pytest]\nwhippletree_command = {sys.executable} {program}\nwhippletree_timeout = 2\n")
+    tried(project, body.format(match="did not answer within 2 s"))
     program.write_text("raise SystemExit('out of order')")
     project.makeini(f"[pytest]\nwhippletree_command = {sys.executable} {program}\n")
     tried(project, body.format(match="out of order"))
