@@ -95,6 +95,13 @@ class Core:
 
         return await self.store.read(read)
 
+    async def manifest(self, manifest_hash: str) -> str:
+        """The text of a manifest that an agent or a session has."""
+        found = await self.store.read(partial(agents.manifest, manifest_hash=storable(manifest_hash)))
+        if found is None:
+            raise Problem("not_found", f"There is no manifest with the hash {manifest_hash!r}.")
+        return found
+
     async def agents(self, after: str, limit: int) -> list[Agent]:
         """Agents by id."""
         return await self.store.read(partial(agents.listing, after=storable(after), limit=limit))

@@ -27,6 +27,15 @@ async def test_an_agent_is_put_replaced_and_read(core: CoreClient) -> None:
     assert [agent["id"] for agent in listed.body["agents"]] == ["plain"]
 
 
+async def test_a_manifest_is_read_by_its_hash_after_its_agent_was_replaced(core: CoreClient) -> None:
+    made = await core.put("/v1/agents/plain", {"manifest": PLAIN})
+    await core.put("/v1/agents/plain", {"manifest": HELPER})
+    read = await core.get(f"/v1/manifests/{made.body['manifestHash']}")
+    assert (read.status, read.body) == (200, PLAIN)
+    missing = await core.get("/v1/manifests/none")
+    assert (missing.status, missing.code) == (404, "not_found")
+
+
 @pytest.mark.parametrize(
     ("body", "code", "says"),
     [

@@ -156,6 +156,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         },
         description="One event of a session's log; an event of a finished effect shows its outcome.",
     ),
+    "Manifest": {**_ANY_OBJECT, "description": "An agent's manifest."},
     "Keys": _object({"keys": _list(_ANY_OBJECT)}, description="A JSON Web Key Set."),
     "Artifact": _object(
         {
@@ -306,6 +307,11 @@ def document() -> Schema:
             "get": _operation(
                 "One agent with its manifest", answers={200: "Agent"}, path=("agent",), problems=(404,)
             ),
+        },
+        "/v1/manifests/{hash}": {
+            "get": _operation(
+                "A manifest by its hash", answers={200: "Manifest"}, path=("hash",), problems=(404,)
+            )
         },
         "/v1/sessions": {
             "post": _operation(

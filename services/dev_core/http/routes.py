@@ -34,6 +34,7 @@ class Routes:
                 web.get("/v1/agents", self.list_agents),
                 web.put("/v1/agents/{agent}", self.put_agent),
                 web.get("/v1/agents/{agent}", self.get_agent),
+                web.get("/v1/manifests/{hash}", self.get_manifest),
                 web.post("/v1/sessions", self.create_session),
                 web.get("/v1/sessions", self.list_sessions),
                 web.get("/v1/sessions/{session}", self.get_session),
@@ -66,6 +67,10 @@ class Routes:
         limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
         found = await self._core.agents(request.query.get("after", ""), limit)
         return json_response({"agents": [_agent(agent) for agent in found]})
+
+    async def get_manifest(self, request: web.Request) -> web.Response:
+        """A manifest by its hash: what a session was made with, whatever its agent is now."""
+        return json_response(RawJson(await self._core.manifest(request.match_info["hash"])))
 
     # Sessions
 

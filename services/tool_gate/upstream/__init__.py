@@ -1,0 +1,1 @@
+"""Connections to remote MCP servers, with the official SDK's client transports."""
