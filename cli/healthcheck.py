@@ -59,12 +59,14 @@ def check(service: str | None, environ: Mapping[str, str]) -> None:
         _check_gateway(environ)
     elif service == "dev-core":
         _check_core(environ)
+    elif service == "tool-gate":
+        _check_gate(environ)
     elif service is None:
         _check_any(environ)
     elif service in GRPC_SERVICES:
         _check_grpc(GRPC_SERVICES[service], environ)
     else:
-        known = ", ".join(("harness", *GRPC_SERVICES, "dev-core"))
+        known = ", ".join(("harness", *GRPC_SERVICES, "dev-core", "tool-gate"))
         raise Unhealthy(f"There is no service '{service}'; there are {known}.")
 
 
@@ -78,6 +80,11 @@ def _check_gateway(environ: Mapping[str, str]) -> None:
 def _check_core(environ: Mapping[str, str]) -> None:
     listen = environ.get("WHIPPLETREE_CORE_HTTP_LISTEN", "").strip() or f"{LOOPBACK}:4000"
     _get_json(f"http://{_local(listen)}/health")
+
+
+def _check_gate(environ: Mapping[str, str]) -> None:
+    listen = environ.get("WHIPPLETREE_TOOL_GATE_LISTEN", "").strip() or f"{LOOPBACK}:4100"
+    _get_json(f"http://{_local(listen)}/ready")
 
 
 def _check_any(environ: Mapping[str, str]) -> None:

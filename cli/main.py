@@ -64,14 +64,19 @@ def demo(
 
 @app.command
 def up(*, model: ModelOption = None) -> int:
-    """Start the five processes on this machine and keep them running.
+    """Start the processes of a stack on this machine and keep them running.
 
-    They are the development core, the gateway and the three services, all on 127.0.0.1. A process that
+    They are the development core, the gateway, the three services and the Tool Gate, all on 127.0.0.1. A process that
     dies is started again. Ctrl-C stops them cleanly, a second Ctrl-C at once. What they keep (database,
     workspaces, tokens) is in ./.whippletree, or in the folder that WHIPPLETREE_STATE_DIR names.
 
-    Ports: 4000 HTTP API, 4200 Harness API, 4300 health, 4410, 4420 and 4430 services; each can be moved
-    with a setting that the error message names when the port is taken.
+    Agents may use remote MCP servers (type streamable-http or sse). Those on this machine or in its networks,
+    and headers with credentials, must be allowed in tool-gate.toml in that folder, or in the file that
+    WHIPPLETREE_TOOL_GATE_CONFIG names; `whippletree tool-gate --help` shows one. With NYLORUN_GATES_URL no
+    Tool Gate is started, and that gates service is used.
+
+    Ports: 4000 HTTP API, 4100 Tool Gate, 4200 Harness API, 4300 health, 4410, 4420 and 4430 services; each
+    can be moved with a setting that the error message names when the port is taken.
     """
     from cli.up import run_up
 
@@ -140,6 +145,34 @@ def dev_core() -> int:
     return run_service("dev-core")
 
 
+@app.command(name="tool-gate")
+def tool_gate() -> int:
+    """Start a Tool Gate: it holds the connections to remote MCP servers, for use without a Nylorun stack.
+
+    An mcp-pool whose NYLORUN_GATES_URL names it (default http://127.0.0.1:4100) reaches the streamable-HTTP and
+    SSE servers that an agent's manifest declares. `up` starts one by itself. The development core says which
+    sessions live (WHIPPLETREE_TOOL_GATE_CORE_URL, default http://127.0.0.1:4000, with WHIPPLETREE_CORE_TOKEN
+    where it wants one) and signs the run tokens that the gate asks for.
+
+    Without WHIPPLETREE_TOOL_GATE_CONFIG no server gets a credential, and only servers on the public Internet
+    are reached. Such a file may say, by the server's name in the manifest:
+
+        [servers.github]
+        origin = "https://api.githubcopilot.com"
+        [servers.github.headers]
+        Authorization = {env = "GITHUB_TOKEN", prefix = "Bearer "}
+
+        [servers.local]
+        allow_private = true
+
+    A value may also come from a file: {file = "/run/secrets/token"}. Headers go to the named origin alone.
+    Signing in with OAuth is not built: a server that wants it answers 401.
+    """
+    from cli.services import run_service
+
+    return run_service("tool-gate")
+
+
 @app.command(name="all-in-one")
 def all_in_one() -> int:
     """Start the gateway and the three services in one process.
@@ -169,7 +202,10 @@ def healthcheck(
     service: Annotated[
         str | None,
         Parameter(
-            help="harness, model-executor, mcp-pool, sandbox-manager or dev-core; default: what runs here."
+            help=(
+                "harness, model-executor, mcp-pool, sandbox-manager, dev-core or tool-gate; "
+                "default: what runs here."
+            )
         ),
     ] = None,
 ) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 
@@ -25,6 +25,7 @@ class Ports:
     mcp_pool: int = 4420
     sandbox_manager: int = 4430
     health: int = 4300
+    tool_gate: int = 4100
 
 
 SETTINGS = {
@@ -34,8 +35,9 @@ SETTINGS = {
     "mcp_pool": "WHIPPLETREE_MCP_POOL_LISTEN",
     "sandbox_manager": "WHIPPLETREE_SANDBOX_MANAGER_LISTEN",
     "health": "NYLORUN_HARNESS_HEALTH_PORT",
+    "tool_gate": "WHIPPLETREE_TOOL_GATE_LISTEN",
 }
-"""The setting that moves each listener of `up`: 127.0.0.1:PORT, the last one a port alone."""
+"""The setting that moves each listener of `up`: 127.0.0.1:PORT, for `health` a port alone."""
 
 
 def ports_from(environ: Mapping[str, str]) -> Ports:
@@ -64,9 +66,11 @@ def ports_from(environ: Mapping[str, str]) -> Ports:
     return ports
 
 
-def check_free(ports: Ports) -> None:
-    """Raises PortError that names the first port in use and its setting."""
+def check_free(ports: Ports, *, unused: Collection[str] = ()) -> None:
+    """Raises PortError that names the first port in use and its setting; `unused` are not looked at."""
     for field in fields(ports):
+        if field.name in unused:
+            continue
         port = getattr(ports, field.name)
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Runs the five processes of a stack until it is told to stop, and says when they are ready."""
+"""Runs the processes of a stack until it is told to stop, and says when they are ready."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class RunningStack:
         self._run = asyncio.create_task(self.supervisor.run(self.stop))
 
     async def ready(self) -> None:
-        """Returns when the gateway is connected to the core; it connects once all services serve.
+        """Returns when the Tool Gate serves, if there is one, and the gateway is connected to the core; it
+        connects once all services serve.
 
         Raises StartFailed when a process can't start, or after 60 s.
         """
@@ -60,12 +61,18 @@ class RunningStack:
     async def _until_connected(self) -> None:
         timeout = aiohttp.ClientTimeout(total=2)
         async with aiohttp.ClientSession(timeout=timeout) as http:
-            while True:
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
-                    async with http.get(f"{self.plan.health_url()}/health") as answer:
-                        if (await answer.json()).get("connected") is True:
-                            return
-                await asyncio.sleep(POLL_S)
+            if self.plan.gate is not None:
+                await _until(http, f"{self.plan.gate_url()}/ready", "ready")
+            await _until(http, f"{self.plan.health_url()}/health", "connected")
+
+
+async def _until(http: aiohttp.ClientSession, url: str, member: str) -> None:
+    while True:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with http.get(url) as answer:
+                if (await answer.json()).get(member) is True:
+                    return
+        await asyncio.sleep(POLL_S)
 
 
 @contextlib.asynccontextmanager

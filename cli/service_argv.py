@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OURS = ("harness", "model-executor", "mcp-pool", "sandbox-manager", "dev-core")
+OURS = ("harness", "model-executor", "mcp-pool", "sandbox-manager", "dev-core", "tool-gate")
 """What this program runs. `harness` is the gateway, or all-in-one when no target is set."""
 
 ORIGINAL_GROUPS = (frozenset({"core", "loop"}), frozenset({"gates", "keys", "egress"}))
 """Services of the original that only its own image runs; each group may share a process there."""
 
-USAGE = "usage: whippletree --service harness | model-executor | mcp-pool | sandbox-manager | dev-core"
+USAGE = f"usage: whippletree --service {' | '.join(OURS)}"
 
 
 class ArgvError(ValueError):

@@ -13,6 +13,7 @@ MODULES: Final[Mapping[str, str]] = {
     "mcp-pool": "services.mcp_pool.main",
     "sandbox-manager": "services.sandbox_manager.main",
     "dev-core": "services.dev_core.main",
+    "tool-gate": "services.tool_gate.main",
 }
 
 

@@ -1,4 +1,4 @@
-"""The five processes of a stack on this machine: what each one is started with."""
+"""The processes of a stack on this machine: what each one is started with."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cli.gate_choice import GateChoice
 from cli.model_choice import ModelChoice
 from cli.ports import HOST, Ports
 from cli.state import StateFolder
@@ -15,8 +16,9 @@ BASELINE = ("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "SSL_CERT_FIL
 """What every process takes over of the environment, besides LC_*, OTEL_* and the project's own settings."""
 
 CORE, MODEL, MCP, SANDBOX, GATEWAY = "dev-core", "model-executor", "mcp-pool", "sandbox-manager", "gateway"
-ORDER = (CORE, MODEL, MCP, SANDBOX, GATEWAY)
-"""Start order; they stop in the reverse order, so the gateway gives its runs back first."""
+GATE = "tool-gate"
+ORDER = (CORE, GATE, MODEL, MCP, SANDBOX, GATEWAY)
+"""Start order; the gateway stops first, so that it gives its runs back, and the development core last."""
 
 
 MCP_SETTINGS = (
@@ -47,6 +49,15 @@ MODEL_SETTINGS = (
     "WHIPPLETREE_GATE_REJOIN_ATTEMPTS",
     "WHIPPLETREE_GATE_RENEW_TOKEN",
 )
+GATE_SETTINGS = (
+    "WHIPPLETREE_TOOL_GATE_REQUEST_MS",
+    "WHIPPLETREE_TOOL_GATE_IDLE_MS",
+    "WHIPPLETREE_TOOL_GATE_SWEEP_MS",
+    "WHIPPLETREE_TOOL_GATE_DRAIN_MS",
+    "WHIPPLETREE_CORE_TOKEN",
+    "WHIPPLETREE_CORE_TOKEN_FILE",
+    "NYLORUN_LOG_LEVEL",
+)
 RECORD_SETTINGS = ("WHIPPLETREE_RECORD_DIR", "WHIPPLETREE_RECORD_FILE_BYTES", "WHIPPLETREE_RECORD_DIR_BYTES")
 
 
@@ -61,7 +72,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """What decides the five processes.
+    """What decides the processes. `gate` is the Tool Gate to start, None for none.
 
     `overrides` adds settings by process name, over everything else.
     """
@@ -71,11 +82,16 @@ class StackPlan:
     environ: Mapping[str, str]
     model_script: Path | None = None
     model: ModelChoice | None = None
+    gate: GateChoice | None = None
     overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def core_url(self) -> str:
         """The development core's HTTP API and console."""
         return core_url(self.ports)
+
+    def gate_url(self) -> str:
+        """The Tool Gate."""
+        return f"http://{HOST}:{self.ports.tool_gate}"
 
     def health_url(self) -> str:
         """The gateway's health address."""
@@ -97,6 +113,7 @@ def process_specs(plan: StackPlan) -> tuple[ProcessSpec, ...]:
             environ={**_inherited(plan.environ), **_settings(plan, name), **plan.overrides.get(name, {})},
         )
         for name in ORDER
+        if name != GATE or plan.gate is not None
     )
 
 
@@ -120,6 +137,14 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
             **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL"),
         }
+    if name == GATE:
+        return {
+            "WHIPPLETREE_TOOL_GATE_LISTEN": f"{HOST}:{ports.tool_gate}",
+            "WHIPPLETREE_TOOL_GATE_CORE_URL": plan.core_url(),
+            "WHIPPLETREE_TOOL_GATE_DB": str(state.path / "tool-gate.db"),
+            **_taken_over(plan.environ, *GATE_SETTINGS),
+            **(plan.gate.settings(plan.environ) if plan.gate is not None else {}),
+        }
     if name == GATEWAY:
         return {
             "NYLORUN_HARNESS_URL": f"ws://{HOST}:{ports.core_harness}/nylorun/harness/v1",
@@ -142,7 +167,10 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
     common["NYLORUN_HARNESS_ROOT"] = str(state.root)
     if name == MODEL:
         return common | _model_settings(plan)
-    return common | _taken_over(plan.environ, *(SANDBOX_SETTINGS if name == SANDBOX else MCP_SETTINGS))
+    if name == SANDBOX:
+        return common | _taken_over(plan.environ, *SANDBOX_SETTINGS)
+    gate = {} if plan.gate is None else {"NYLORUN_GATES_URL": plan.gate_url()}
+    return common | gate | _taken_over(plan.environ, *MCP_SETTINGS)
 
 
 def _model_settings(plan: StackPlan) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`whippletree up`: the five processes on this machine."""
+"""`whippletree up`: the processes of a stack on this machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from cli.gate_choice import FILE, GateChoiceError, choose_gate
 from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
 from cli.output import terminal_sink, wants_colour
@@ -25,13 +26,16 @@ def run_up(model: str | None = None) -> int:
         ports = ports_from(os.environ)
         state = open_state(Path(os.environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE))
         held = hold_state(state)
-        check_free(ports)
+        gate = choose_gate(os.environ, state.path)
+        check_free(ports, unused=() if gate is not None else ("tool_gate",))
         script = write_default_script(state.path)
         chosen = None if model is None else choose_model(model, os.environ, state.path, core_url(ports))
-    except (PortError, StateError, ModelChoiceError) as error:
+    except (PortError, StateError, ModelChoiceError, GateChoiceError) as error:
         print(error, file=sys.stderr)
         return 1
-    plan = StackPlan(state=state, ports=ports, environ=dict(os.environ), model_script=script, model=chosen)
+    plan = StackPlan(
+        state=state, ports=ports, environ=dict(os.environ), model_script=script, model=chosen, gate=gate
+    )
     with held:
         return asyncio.run(_up(plan))
 
@@ -42,6 +46,7 @@ async def _up(plan: StackPlan) -> int:
         async with running_stack(plan, show) as stack:
             await stack.ready()
             show("up", _model(plan))
+            show("up", _gate(plan))
             url = plan.core_url()
             show("up", f"Ready. Page and HTTP API: {url}  (described at {url}/openapi.json)")
             show("up", f"State is kept in {plan.state.path}. Ctrl-C stops everything, a second one at once.")
@@ -50,6 +55,21 @@ async def _up(plan: StackPlan) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _gate(plan: StackPlan) -> str:
+    """Who reaches remote MCP servers."""
+    if plan.gate is None:
+        return (
+            f"Remote MCP servers: through the gates service at {plan.environ['NYLORUN_GATES_URL'].strip()}."
+        )
+    file = plan.gate.config
+    headers = (
+        f"headers of {file}"
+        if file is not None
+        else f"no credentials; {plan.state.path / FILE} may give some"
+    )
+    return f"Remote MCP servers: through the Tool Gate at {plan.gate_url()}, {headers}."
 
 
 def _model(plan: StackPlan) -> str:

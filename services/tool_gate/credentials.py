@@ -16,6 +16,8 @@ from typing import Any, Final
 from services.common.urls import UrlParts, parse_url
 from services.tool_gate.failures import Refused
 
+CONFIG: Final = "WHIPPLETREE_TOOL_GATE_CONFIG"
+"""The setting that names the file."""
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_SECRET_BYTES: Final = 64 * 1024
 _ROOT: Final = {"allow_private", "servers"}

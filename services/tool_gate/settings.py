@@ -10,14 +10,13 @@ from typing import Final
 
 from services.common.hosts import is_loopback
 from services.common.settings import Environment, SettingsError
-from services.tool_gate.credentials import ConfigInvalid, GateConfig, load_config
+from services.tool_gate.credentials import CONFIG, ConfigInvalid, GateConfig, load_config
 from services.tool_gate.pool import IDLE_S, SWEEP_S
 from services.tool_gate.tokens import Keys, KeysInvalid, read_key_file
 
 __all__ = ["CONFIG", "SECRETS", "Settings", "SettingsError", "read_settings"]
 
 SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN",)
-CONFIG: Final = "WHIPPLETREE_TOOL_GATE_CONFIG"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 4100
 DEFAULT_CORE: Final = "http://127.0.0.1:4000"

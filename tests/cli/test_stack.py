@@ -3,13 +3,14 @@
 import subprocess
 
 from cli.demo import demo_environment
+from cli.gate_choice import GateChoice
 from cli.ports import Ports
-from cli.stack import MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
+from cli.stack import GATE, MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
 from cli.state import StateFolder
 
 
-def environments(folder, **environ):
-    plan = StackPlan(StateFolder(folder), Ports(), environ, model_script=folder / "own.json")
+def environments(folder, gate=None, **environ):
+    plan = StackPlan(StateFolder(folder), Ports(), environ, model_script=folder / "own.json", gate=gate)
     return {spec.name: spec.environ for spec in process_specs(plan)}
 
 
@@ -33,6 +34,7 @@ def test_a_route_of_ones_own_is_taken_as_it_is(tmp_path):
 def test_settings_reach_the_process_that_reads_them_and_nothing_else_does(tmp_path):
     found = environments(
         tmp_path,
+        GateChoice(),
         NYLORUN_LOG_LEVEL="debug",
         WHIPPLETREE_MCP_IDLE_MS="5",
         WHIPPLETREE_SANDBOX_UID="7",
@@ -42,6 +44,18 @@ def test_settings_reach_the_process_that_reads_them_and_nothing_else_does(tmp_pa
     assert {name for name in ORDER if "WHIPPLETREE_MCP_IDLE_MS" in found[name]} == {MCP}
     assert {name for name in ORDER if "WHIPPLETREE_SANDBOX_UID" in found[name]} == {SANDBOX}
     assert not any("API_KEY" in found[name] for name in ORDER)
+
+
+def test_a_gate_is_started_for_the_pool_alone_and_only_when_it_was_chosen(tmp_path):
+    without = environments(tmp_path, NYLORUN_GATES_URL="http://stack:4100")
+    assert GATE not in without
+    assert [without[name]["NYLORUN_GATES_URL"] for name in (MODEL, MCP)] == ["http://stack:4100"] * 2
+    gate = GateChoice(tmp_path / "gate.toml", ("FAR_TOKEN", "NOT_SET"))
+    found = environments(tmp_path, gate, FAR_TOKEN="secret")
+    assert {name for name in ORDER if "FAR_TOKEN" in found[name]} == {GATE}
+    assert found[GATE]["WHIPPLETREE_TOOL_GATE_CONFIG"] == str(tmp_path / "gate.toml")
+    assert {name for name in ORDER if "NYLORUN_GATES_URL" in found[name]} == {MCP}
+    assert found[MCP]["NYLORUN_GATES_URL"] == "http://127.0.0.1:4100"
 
 
 def test_the_demo_has_its_own_answers_and_no_token():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,8 @@ import services.dev_core.settings
 import services.mcp_pool.settings
 import services.model_executor.settings
 import services.sandbox_manager.settings
+import services.tool_gate.settings
+from cli.gate_choice import GateChoice
 from cli.ports import Ports
 from cli.stack import StackPlan, process_specs
 from cli.state import StateFolder
@@ -114,6 +116,7 @@ PROCESSES: dict[str, tuple[ModuleType, Mapping[str, str]]] = {
     "mcp-pool": (services.mcp_pool.settings, _SERVICE),
     "sandbox-manager": (services.sandbox_manager.settings, _SERVICE),
     "dev-core": (services.dev_core.settings, {"NYLORUN_HARNESS_TOKEN": TOKEN}),
+    "tool-gate": (services.tool_gate.settings, {}),
 }
 """The settings module of each process and an environment that it accepts."""
 
@@ -158,7 +161,8 @@ def handed_on(names: set[str], tmp_path: Any) -> dict[str, set[str]]:
     """Which of these settings each process of `up` gets with the value that they have outside."""
     marked = {name: f"as it is: {name}" for name in names}
     plan = StackPlan(StateFolder(tmp_path), Ports(), marked, model_script=tmp_path / "script.json")
+    with_gate = replace(plan, gate=GateChoice())
     return {
         spec.name: {name for name, value in spec.environ.items() if value == marked.get(name)}
-        for spec in process_specs(plan)
+        for spec in (*process_specs(with_gate), *process_specs(plan))
     }

@@ -10,6 +10,7 @@ import pytest
 import gateway.settings
 import services.common.server
 import services.dev_core.settings
+import services.tool_gate.settings
 from tests.docs.pages import DOCS, ROOT, Page, Row, code_of
 from tests.docs.settings_read import NAME, PROCESSES, Read, handed_on, literal_names, read_by
 
@@ -39,6 +40,7 @@ def secrets_with_files() -> set[str]:
         *gateway.settings.SECRETS,
         *services.common.server.SECRETS,
         *services.dev_core.settings.SECRETS,
+        *services.tool_gate.settings.SECRETS,
     }
     return names | {f"{name}_FILE" for name in names}
 

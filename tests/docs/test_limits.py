@@ -198,6 +198,35 @@ MCP = {
     "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
 }
 
+TOOL_GATE = {
+    "a body of a request to the gate": ("services.tool_gate.bodies:MAX_BODY_BYTES", MIB),
+    "an id or a name in it": ("services.tool_gate.bodies:MAX_ID", CHARACTERS),
+    "nesting of a call's arguments": ("services.tool_gate.bodies:MAX_DEPTH", unit("levels")),
+    "one request to the gate": ("services.tool_gate.main:REQUEST_S", SECONDS),
+    "one request to a remote server": ("services.tool_gate.settings:Settings.request_s", SECONDS),
+    "an answer of a remote server": ("services.tool_gate.upstream.http:ANSWER_BYTES", MIB),
+    "one event of a server of type `sse`": ("mcp.client.streamable_http:DEFAULT_MAX_SSE_EVENT_SIZE", MIB),
+    "a server's own requests that are answered at a time": (
+        "services.tool_gate.upstream.connection:MOST_REPLIES",
+        PLAIN,
+    ),
+    "addresses of a server's name that are tried": (
+        "services.tool_gate.upstream.network:MOST_ADDRESSES",
+        PLAIN,
+    ),
+    "connecting to one of them": ("services.tool_gate.upstream.network:CONNECT_S", SECONDS),
+    "resolving a server's name": ("services.tool_gate.upstream.network:RESOLVE_S", SECONDS),
+    "a remote connection without a request": ("services.tool_gate.settings:Settings.idle_s", MINUTES),
+    "a call's answer in memory": ("services.common.calls:KEEP_S", MINUTES),
+    "a call's answer in the file": ("services.tool_gate.rows:KEEP_MS", unit("h", 3_600_000)),
+    "answers in the file, together": ("services.tool_gate.rows:MOST_BYTES", GIB),
+    "a credential's file": ("services.tool_gate.credentials:MAX_SECRET_BYTES", KIB),
+    "the file of servers": ("services.tool_gate.credentials:MAX_FILE_BYTES", MIB),
+    "an error's message": ("services.tool_gate.failures:MESSAGE_UNITS", UNITS),
+    "an answer of the core": ("services.tool_gate.core:ASK_S", SECONDS),
+    "calls in flight at a stop": ("services.tool_gate.settings:Settings.drain_s", SECONDS),
+}
+
 SANDBOX = {
     "`bash` without a timeout of its own": ("services.sandbox_manager.tools.bash:DEFAULT_TIMEOUT_S", SECONDS),
     "stdout and stderr as a model sees them": (
@@ -323,7 +352,7 @@ CORE = {
     "a run": ("services.dev_core.settings:Settings.deadline_ms", MS_AS_MINUTES),
     "a run's end after an abort": ("services.dev_core.settings:ABORT_GRACE_MS", MS_AS_SECONDS),
     "waiting for an Action inside a run": ("services.dev_core.settings:Settings.hold_ms", MS_AS_SECONDS),
-    "start of the five processes": ("cli.running_stack:READY_BOUND_S", SECONDS),
+    "start of all processes": ("cli.running_stack:READY_BOUND_S", SECONDS),
     "the demo's turn": ("cli.demo:TURN_BOUND_S", SECONDS),
     "stop of the gateway": ("cli.supervisor:GIVE_BACK_S", SECONDS),
     "stop of the other processes": ("cli.supervisor:SERVICE_STOP_S", SECONDS),
@@ -334,6 +363,7 @@ CONSTANTS: dict[str, tuple[str, Unit]] = {
     **GATEWAY,
     **SERVICES,
     **MCP,
+    **TOOL_GATE,
     **SANDBOX,
     **CONTAINERS,
     **CORE,
