@@ -423,10 +423,10 @@ async def test_without_a_descriptor_left_nothing_is_left_either(monkeypatch: pyt
 # The filter
 
 
-def _run_filter(program: bytes, arch: int, number: int, argument: int = 0) -> int:
+def _run_filter(program: bytes, arch: int, number: int, argument: int = 0, first: int = 0) -> int:
     """Interprets a filter as the kernel does."""
     instructions = list(struct.iter_unpack("=HBBI", program))
-    data = struct.pack("=iIQ6Q", number, arch, 0, 0, argument, 0, 0, 0, 0)
+    data = struct.pack("=iIQ6Q", number, arch, 0, first, argument, 0, 0, 0, 0)
     at, value = 0, 0
     while True:
         code, then, otherwise, operand = instructions[at]
@@ -459,6 +459,15 @@ async def test_the_filter_refuses_what_it_lists_and_allows_the_rest(
     assert _run_filter(program, arch, 443) == eperm
     assert _run_filter(program, arch, 439) == allowed
     assert _run_filter(program, arch, ioctl, 0x5401) == allowed
+    sockets = {"x86_64": 41, "aarch64": 198}[machine]
+    for family, answer in ((1, allowed), (2, allowed), (10, allowed), (16, allowed), (40, 0x00050061)):
+        assert _run_filter(program, arch, sockets, first=family) == answer
+    shared = {"x86_64": 29, "aarch64": 194}[machine]
+    without_groups = filter_program(machine, memory_groups=False)
+    assert without_groups is not None
+    assert _run_filter(program, arch, shared) == allowed
+    assert _run_filter(without_groups, arch, shared) == eperm
+    assert _run_filter(without_groups, arch, read) == allowed
     assert _run_filter(program, arch, fallocate, 0) == unsupported
     assert _run_filter(program, arch, fallocate, 0x10) == unsupported
     assert _run_filter(program, arch, fallocate, 0x03) == allowed

@@ -152,6 +152,19 @@ async def test_processes_together_can_t_take_more_than_the_memory(bwrap: Backend
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_without_groups_memory_is_watched(bwrap: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bwrap, "_groups", "none in this test")
+    hog = "(x=$(head -c 90000000 /dev/zero | tr '\\0' x); sleep 20; echo survived) &"
+    result = await _run(bwrap, f"{hog * 8} wait", memory="256MiB")
+    assert (result.exit_code, result.stdout) == (137, "")
+    assert result.note == "The command took more than 320 MiB of memory and was killed."
+    shared = (
+        "x=$(head -c 90000000 /dev/zero | tr '\\0' x); for i in 1 2 3 4 5; do (sleep 1; echo $i) & done; wait"
+    )
+    assert len((await _run(bwrap, shared, memory="256MiB")).stdout.split()) == 5
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.usefixtures("_grouped")
 async def test_a_command_can_t_take_more_cpus_than_its_spec(bwrap: Backend) -> None:
     burn = "for i in 1 2 3 4; do (timeout 1 bash -c 'while :; do :; done') & done; wait; cat /proc/self/stat"

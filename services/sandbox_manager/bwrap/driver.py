@@ -7,12 +7,13 @@ import contextlib
 import os
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
+from services.common.latch import Latch
 from services.common.logs import error_text, get_logger
 from services.sandbox_manager.bwrap.cgroups import Group, GroupLimits, Groups, find_groups
 from services.sandbox_manager.bwrap.flags import (
@@ -25,6 +26,7 @@ from services.sandbox_manager.bwrap.flags import (
     system_flags,
     workspace_flags,
 )
+from services.sandbox_manager.bwrap.memory_watch import MemoryWatch
 from services.sandbox_manager.bwrap.process import Launch, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.bwrap.view import Starter, plain_starter, staged_starter
@@ -44,6 +46,7 @@ from services.sandbox_manager.disk.openat2 import openat2_problem
 from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.hosts import HostRules
+from services.sandbox_manager.kills import Kill
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import DEFAULT_MEMORY_MIB, BackendSpec
 
@@ -66,11 +69,12 @@ class BwrapBackend:
         self._disk = disk
         self._program = program
         self._system = system_flags()
-        self._seccomp = filter_program()
+        self._seccomp: bytes | None = None
         self._starter: Starter | None = None
         self._ways_out = WaysOut(disk.identity, dialer or Dialer())
         self._groups: Groups | str = "not looked for"
         self._made_groups = 0
+        self._memory = MemoryWatch()
 
     async def probe(self) -> Probe:
         """Runs a trivial sandbox. See Backend."""
@@ -154,18 +158,23 @@ class BwrapBackend:
         )
 
     @asynccontextmanager
-    async def _around(self, confines: Confines, processes: Sequence[int]) -> AsyncIterator[None]:
-        if confines.group is not None:
-            await asyncio.to_thread(confines.group.join, processes[-1:])
-        if confines.rules is None:
-            yield
-            return
-        async with self._ways_out.open(confines.rules, processes):
-            yield
+    async def _around(
+        self, confines: Confines, processes: Sequence[int]
+    ) -> AsyncIterator[Latch[Kill] | None]:
+        async with AsyncExitStack() as stack:
+            overdrawn: Latch[Kill] | None = None
+            if confines.group is not None:
+                await asyncio.to_thread(confines.group.join, processes[-1:])
+            elif confines.memory_bytes is not None:
+                watch = self._memory.command(processes[-1], confines.memory_bytes)
+                overdrawn = await stack.enter_async_context(watch)
+            if confines.rules is not None:
+                await stack.enter_async_context(self._ways_out.open(confines.rules, processes))
+            yield overdrawn
 
     def _group_note(self) -> str:
         if isinstance(self._groups, str):
-            return f"no control groups ({self._groups}): limits hold for each process alone"
+            return f"no control groups ({self._groups}): memory is watched, processes are limited one by one"
         return f"control groups limit {', '.join(self._groups.controllers)}"
 
     async def _try(self) -> str:
@@ -176,6 +185,7 @@ class BwrapBackend:
             raise BackendError(problem)
         version = await _version(self._program)
         self._groups = await asyncio.to_thread(find_groups, self._disk.root)
+        self._seccomp = filter_program(memory_groups=not isinstance(self._groups, str))
         await self._disk.prepare()
         self._starter = await self._make_starter(self._program)
         result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
@@ -199,11 +209,13 @@ class Confines:
 
     rules: HostRules | None = None
     group: Group | None = None
+    memory_bytes: int | None = None
+    """To be watched, where there is no group."""
 
     @property
     def any(self) -> bool:
         """There is something."""
-        return self.rules is not None or self.group is not None
+        return self.rules is not None or self.group is not None or self.memory_bytes is not None
 
 
 class BwrapHandle(DiskHandle):
@@ -214,7 +226,8 @@ class BwrapHandle(DiskHandle):
         self._backend = backend
         self._spec = spec
         rules = HostRules(spec.network)
-        self._confines = Confines(None if rules.closed else rules)
+        memory = spec.memory_mib * 1024**2 + OWN_MEMORY
+        self._confines = Confines(None if rules.closed else rules, None, memory)
 
     async def limit(self) -> None:
         """Makes the control group of its commands. Raises BackendError."""

@@ -29,12 +29,14 @@ PIPES_AFTER_KILL_S: Final = 1.0
 """How long killed processes may hold a pipe before it is closed under them."""
 GONE_AFTER_KILL_S: Final = 5.0
 """How long the kernel may take to end a killed sandbox."""
+OOM_SCORE: Final = "1000"
 SETUP_LIMIT_S: Final = 20.0
 """From the start of bubblewrap to the start of its command."""
 
 
-Around = Callable[[Sequence[int]], AbstractAsyncContextManager[None]]
-"""What stands around a command. It gets the numbers of bubblewrap's process and of the sandbox's first one."""
+Around = Callable[[Sequence[int]], AbstractAsyncContextManager[Latch[Kill] | None]]
+"""What stands around a command. It gets the numbers of bubblewrap's process and of the sandbox's first one, and
+may give what is set when the command is to be killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,9 @@ async def _run(sandbox: _Sandbox, around: Around | None) -> ExecResult:
     if around is None or first is None:
         return await sandbox.go_on()
     try:
-        async with around((sandbox.pid, first)):
+        async with around((sandbox.pid, first)) as overdrawn:
+            if overdrawn is not None:
+                overdrawn.listen(sandbox.kill)
             return await sandbox.go_on()
     except BackendError:
         if not sandbox.killed:
@@ -147,6 +151,12 @@ def _spawn(launch: Launch) -> _Spawned:
             os.close(descriptor)
         raise BackendError(f"The sandbox could not be started: {error.strerror}.") from error
     return _Spawned(process, pidfd, status_read, block_write)
+
+
+def _offer_to_oom_killer(pid: int) -> None:
+    """When the machine runs out of memory, sandboxes go first, and with this everything in them."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(OOM_SCORE)
 
 
 def _memory_file(data: bytes) -> int:
@@ -279,6 +289,7 @@ class _Sandbox:
         with contextlib.suppress(ProcessLookupError):
             self._first = os.pidfd_open(pid)
             self._first_pid = pid
+            _offer_to_oom_killer(pid)
             self._loop.add_reader(self._first, self._first_ended)
         self._set_up.set()
         if self._killed is not None:

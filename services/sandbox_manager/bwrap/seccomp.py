@@ -3,7 +3,8 @@
 Refused calls fail with EPERM. What is refused: keys (the service's session keyring would be readable),
 tracing of the kernel, asynchronous I/O rings, mounts, modules, kexec, file handles, and pushing input into
 a terminal (sandbox-manager 16.3.5). Calls of another architecture fail with ENOSYS, and taking space for a
-file without writing (fallocate, other than to punch holes) as if the file system could not do it.
+file without writing (fallocate, other than to punch holes) as if the file system could not do it. Sockets
+are those of Unix, IPv4, IPv6 and netlink.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _ERRNO: Final = 0x00050000
 
 _NUMBER_AT: Final = 0
 _ARCH_AT: Final = 4
+_FIRST_ARGUMENT_AT: Final = 16
 _SECOND_ARGUMENT_AT: Final = 24
+_FAMILIES: Final = (1, 2, 10, 16)
+"""Of sockets: Unix, IPv4, IPv6 and netlink."""
 _PUNCH_HOLE: Final = 0x02
 _X32_BIT: Final = 0x40000000
 _TERMINAL_INPUT: Final = (0x5412, 0x541C)
@@ -52,6 +56,9 @@ class _Arch:
     audit: int
     ioctl: int
     fallocate: int
+    socket: int
+    memory: tuple[int, ...]
+    """memfd_create, memfd_secret, shmget."""
     refused: Mapping[str, int]
     x32: bool = False
 
@@ -61,6 +68,8 @@ _ARCHES: Final = {
         audit=0xC000003E,
         ioctl=16,
         fallocate=285,
+        socket=41,
+        memory=(319, 447, 29),
         x32=True,
         refused={
             "syslog": 103,
@@ -97,6 +106,8 @@ _ARCHES: Final = {
         audit=0xC00000B7,
         ioctl=29,
         fallocate=47,
+        socket=198,
+        memory=(279, 447, 194),
         refused={
             "lookup_dcookie": 18,
             "umount2": 39,
@@ -129,8 +140,11 @@ _ARCHES: Final = {
 }
 
 
-def filter_program(machine: str | None = None) -> bytes | None:
-    """The program for this machine (or `machine`, as `uname -m` names it); None where there is no table."""
+def filter_program(machine: str | None = None, *, memory_groups: bool = True) -> bytes | None:
+    """The program for this machine (or `machine`, as `uname -m` names it); None where there is no table.
+
+    Without control groups for memory, also what takes memory that belongs to no process is refused.
+    """
     arch = _ARCHES.get(machine or platform.machine())
     if arch is None:
         return None
@@ -140,8 +154,12 @@ def filter_program(machine: str | None = None) -> bytes | None:
     program.load(_NUMBER_AT)
     if arch.x32:
         program.jump(_JUMP_AT_LEAST, _X32_BIT, then="foreign")
-    for number in sorted({*arch.refused.values(), *_NEW.values()}):
+    refused = {*arch.refused.values(), *_NEW.values()}
+    if not memory_groups:
+        refused |= set(arch.memory)
+    for number in sorted(refused):
         program.jump(_JUMP_EQUAL, number, then="refused")
+    program.jump(_JUMP_EQUAL, arch.socket, then="socket")
     program.jump(_JUMP_EQUAL, arch.fallocate, then="fallocate")
     program.jump(_JUMP_EQUAL, arch.ioctl, otherwise="allowed")
     program.load(_SECOND_ARGUMENT_AT)
@@ -150,6 +168,14 @@ def filter_program(machine: str | None = None) -> bytes | None:
     program.end("allowed", _ALLOW)
     program.end("refused", _ERRNO | errno.EPERM)
     program.end("foreign", _ERRNO | errno.ENOSYS)
+    # What isn't listed is not kept apart by namespaces (vsock leads to the machine's own host), or only gives
+    # more of the kernel to attack.
+    program.label("socket")
+    program.load(_FIRST_ARGUMENT_AT)
+    for family in _FAMILIES:
+        program.jump(_JUMP_EQUAL, family, then="known")
+    program.end("", _ERRNO | errno.EAFNOSUPPORT)
+    program.end("known", _ALLOW)
     # Files grow by writing: what takes space for nothing fills a disk before anybody sees it.
     program.label("fallocate")
     program.load(_SECOND_ARGUMENT_AT)
