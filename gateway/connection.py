@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
+
+import msgspec
 
 from gateway.harness_api.channel import Channel, ToSend
 from gateway.harness_api.closing import ABNORMAL, Close, describe_close
@@ -24,8 +25,7 @@ from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """What core answered: the method's checked struct, and whether its free parts are plain JSON."""
 
     result: Any
@@ -95,7 +95,7 @@ class Connection:
         """
         call_id = self._channel.request(method, params, plain=plain)
         self._waiting[call_id] = done
-        self._pump()
+        self._hand_over_frames()
         return call_id
 
     async def ask(self, method: str, params: JsonValue, *, plain: bool = False) -> Reply:
@@ -222,7 +222,6 @@ class Connection:
             while events := self._channel.events():
                 for event in events:
                     self._dispatch(event)
-                self._hand_over_frames()
         finally:
             self._dispatching = False
 

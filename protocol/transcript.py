@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol import jsjson
+from protocol.jsfast import writes_fast
 from protocol.jsjson import JsonValue, RawJson
 from protocol.utf16 import utf16_length
 
@@ -41,7 +42,7 @@ class Entry:
     @classmethod
     def from_value(cls, value: Any, plain: bool = False) -> Entry:
         """The entry of a value; `plain` as for `jsjson.dumps`."""
-        return cls(jsjson.dumps(value, plain=plain), plain=plain)
+        return cls(jsjson.dumps(value, plain=plain or writes_fast(value)), plain=plain)
 
     def value(self) -> JsonValue:
         """The entry's value, parsed anew: the caller owns it."""
@@ -86,6 +87,10 @@ def list_size(entries: Sequence[Entry]) -> int:
 
 def common_prefix(before: Sequence[Entry], after: Sequence[Entry]) -> int:
     """How many entries the two transcripts share at their start."""
+    count = min(len(before), len(after))
+    # Nearly always one is the other with more at its end, which a comparison of lists finds out at once.
+    if list(before[:count]) == list(after[:count]):
+        return count
     count = 0
     for old, new in zip(before, after, strict=False):
         if old is not new and old.text != new.text:

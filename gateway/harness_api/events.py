@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+import msgspec
 
 from protocol.errors import HarnessApiError
 
 
-@dataclass(frozen=True, slots=True)
-class CallSucceeded:
+class CallSucceeded(msgspec.Struct, frozen=True):
     """The peer answered one of our requests. `result` is the method's checked struct.
 
     `plain` says that free-form parts of the result may be written the fast way (`jsjson.Parsed`).
@@ -20,16 +20,14 @@ class CallSucceeded:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CallFailed:
+class CallFailed(msgspec.Struct, frozen=True):
     """One of our requests failed: refused, or answered with something that is no result of its method."""
 
     call_id: int
     error: HarnessApiError
 
 
-@dataclass(frozen=True, slots=True)
-class RequestArrived:
+class RequestArrived(msgspec.Struct, frozen=True):
     """The peer asks. `params` is the method's checked struct; `respond` or `refuse` exactly once."""
 
     request_id: int
@@ -38,16 +36,14 @@ class RequestArrived:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RequestGivenUp:
+class RequestGivenUp(msgspec.Struct, frozen=True):
     """The peer no longer wants the answer; its work is to be stopped with this error."""
 
     request_id: int
     error: HarnessApiError
 
 
-@dataclass(frozen=True, slots=True)
-class MessageArrived:
+class MessageArrived(msgspec.Struct, frozen=True):
     """A one-way message with its checked struct."""
 
     method: str
@@ -55,8 +51,7 @@ class MessageArrived:
     plain: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelClosed:
+class ChannelClosed(msgspec.Struct, frozen=True):
     """The channel is closed; nothing comes after this.
 
     `failed_calls` fail with `error`, and so does the work on `given_up`. Whoever handles this marks every

@@ -157,8 +157,11 @@ class _Effect:
                 self._hold()
             case EffectExecute(rejoin=rejoin):
                 self._enter(EffectPhase.EXECUTING)
-                # Each execution sets its own span, so each has a copy of the run's variables.
-                self._ports.tasks.start(self._execute(rejoin is True), context=self._ports.context.copy())
+                context = self._ports.context
+                if self._ports.telemetry.enabled:
+                    # Each execution sets its own span, so each has a copy of the run's variables.
+                    context = context.copy()
+                self._ports.tasks.start(self._execute(rejoin is True), context=context)
             case _:
                 self._answer(Uncertain())
 
@@ -223,8 +226,10 @@ class _Effect:
         """What executing gives. Raises RunAborted and ExecutionFailed."""
         ports, request = self._ports, self._request
         executor = ports.executors.model if request.kind == "model" else ports.executors.tools
-        attributes = {"nylorun.effect.id": request.effect_id, "nylorun.effect.kind": request.kind}
         try:
+            if not ports.telemetry.enabled:
+                return await executor.execute(request, ports.run, ports.signal, rejoin)
+            attributes = {"nylorun.effect.id": request.effect_id, "nylorun.effect.kind": request.kind}
             with ports.telemetry.span("harness.effect", attributes, trace_context.get()) as parent:
                 trace_context.set(parent)
                 return await executor.execute(request, ports.run, ports.signal, rejoin)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from gateway.engine.contract import Abort, Answer, EffectRequest, Engine, SegmentResult, Step
 from gateway.executors.contract import AbortSignal
@@ -15,8 +16,7 @@ Ask: TypeAlias = Callable[[EffectRequest, Callable[[Answer], None]], None]
 """Starts to resolve an effect and calls back once with its answer, at once or later."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answered:
+class _Answered(msgspec.Struct, frozen=True):
     effect_id: str
     answer: Answer
 

@@ -7,6 +7,8 @@ unread. Absent members are `UNSET`, and null is a value. Struct fields are the w
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
@@ -175,6 +177,18 @@ def _is(kind: Any) -> _Check:
     return lambda value: _convert(value, kind)
 
 
+def _by_status(**kinds: type[Closed]) -> _Check:
+    """One of several structures by `status`: msgspec takes a union's description anew at every call."""
+    union: Any = functools.reduce(operator.or_, kinds.values())
+
+    def check(value: JsonValue) -> Any:
+        status = value.get("status") if isinstance(value, dict) else None
+        kind = kinds.get(status) if isinstance(status, str) else None
+        return _convert(value, union if kind is None else kind)
+
+    return check
+
+
 def _renewal(value: JsonValue) -> Renewed | NotRenewed:
     kind = NotRenewed if isinstance(value, dict) and value.get("ok") is False else Renewed
     renewal: Renewed | NotRenewed = _convert(value, kind)
@@ -215,9 +229,17 @@ _METHODS: Final[Mapping[str, tuple[_Check, _Check]]] = {
     "lease.release": (_is(LeaseReleaseParams), _empty),
     "effect.intent": (
         _is(EffectIntentParams),
-        _is(EffectCompleted | EffectPending | EffectUncertain | EffectExecute),
+        _by_status(
+            completed=EffectCompleted,
+            pending=EffectPending,
+            uncertain=EffectUncertain,
+            execute=EffectExecute,
+        ),
     ),
-    "effect.outcome": (_is(EffectOutcomeParams), _is(EffectCompleted | EffectUncertain)),
+    "effect.outcome": (
+        _is(EffectOutcomeParams),
+        _by_status(completed=EffectCompleted, uncertain=EffectUncertain),
+    ),
     "transcript.read": (_run, _is(TranscriptReadResult)),
     "event": (_is(EventParams), _empty),
     "session.mcp": (_is(SessionMcpParams), _is(SessionMcpResult)),

@@ -21,6 +21,8 @@ EXECUTE = {"status": "execute"}
 class Spans(Telemetry):
     """Notes each span and gives it a number as its trace context."""
 
+    enabled = True
+
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str], str | None]] = []
 
