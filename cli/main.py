@@ -218,6 +218,43 @@ def healthcheck(
     return run_healthcheck(service)
 
 
+mcp = App(name="mcp", help="Look at MCP servers.", help_format="markdown")
+app.command(mcp)
+
+
+@mcp.command(name="list")
+def mcp_list(
+    *,
+    manifest: Annotated[
+        Path, Parameter(help="An agent's manifest as JSON, or the body that puts it into a development core.")
+    ],
+    plugin_root: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="",
+            consume_multiple=False,
+            help="CAPABILITY=/PATH (AGENT/CAPABILITY for an agent used as a tool): where its plugin lies.",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        Parameter(help="The folder for servers (NYLORUN_HARNESS_ROOT of the mcp-pool); default: a new one."),
+    ] = None,
+    json: Annotated[bool, Parameter(negative="", help="Print snapshot and diagnostics as JSON.")] = False,
+) -> int:
+    """Open the MCP servers of an agent and show which tools a model would see.
+
+    Needs no core and no other process. The servers are started as the mcp-pool starts them, asked for their
+    tools, and stopped; no tool is called. Remote servers need a session's Tool Gate and are not asked.
+    Settings that begin with WHIPPLETREE_MCP_ count here, too.
+
+    Exit code 0: all servers are connected; 1: some are not; 2: the manifest can't be used.
+    """
+    from cli.mcp_list import run_mcp_list
+
+    return run_mcp_list(manifest, plugin_root or (), root, as_json=json, environ=os.environ)
+
+
 @app.command
 def replay(
     *paths: Annotated[Path, Parameter(help="Recordings, and folders of them.")],

@@ -39,7 +39,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     server = read_server_settings(env, DEFAULT_LISTEN)
     root = HarnessRoot(env.absolute_path("NYLORUN_HARNESS_ROOT", DEFAULT_ROOT))
     gates_url = env.url("NYLORUN_GATES_URL", ("http", "https"))
-    limits = _read_limits(env)
+    limits = read_limits(env)
     check_tools = env.flag("WHIPPLETREE_MCP_CHECK_TOOLS", False)
     traceparent = env.flag("WHIPPLETREE_MCP_TRACEPARENT", False)
     env.finish()
@@ -54,7 +54,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _read_limits(env: Environment) -> Limits:
+def read_limits(env: Environment) -> Limits:
+    """The limits that the environment asks for; problems are noted in `env`."""
+
     def seconds(name: str, default: float) -> float:
         return env.integer(name, int(default * 1000), 1, _DAY_MS) / 1000
 
