@@ -14,6 +14,7 @@ OUTCOME_WIDTH: Final = 44
 PLACES: Final = {
     "model": "model-executor",
     "mcp": "mcp-pool",
+    "remote-mcp": "tool-gate",
     "sandbox": "sandbox-manager",
     "action": "Action endpoint",
 }

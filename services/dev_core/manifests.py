@@ -10,9 +10,10 @@ from typing import Any, Final, Literal, TypeAlias
 from protocol import jsjson
 from protocol.canonical import manifest_hash
 from protocol.manifest import SANDBOX_TOOLS, ManifestInvalid, validate_agent_manifest
+from protocol.mcp_servers import servers_of
 
 RefusalCode: TypeAlias = Literal["manifest_invalid", "manifest_unsupported"]
-ToolRunner: TypeAlias = Literal["mcp", "sandbox", "artifact", "action"]
+ToolRunner: TypeAlias = Literal["mcp", "remote-mcp", "sandbox", "artifact", "action"]
 
 MAX_CACHED_CHARS: Final = 64 * 1024 * 1024
 """Text of manifests, or of snapshots, whose facts are kept in memory."""
@@ -50,13 +51,15 @@ class ManifestFacts:
     id: str
     agents: Mapping[str | None, AgentTools]
     sandbox: str | None = None
+    remote: frozenset[tuple[str | None, str, str]] = frozenset()
+    """Its MCP servers behind a gate: agent id or None, capability id, server name."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpTools:
-    """One MCP snapshot. `tools` are (agent id or None, capability id, tool name)."""
+    """One MCP snapshot. `tools` are (agent id or None, capability id, tool name), each with its server's name."""
 
-    tools: frozenset[tuple[str | None, str, str]] = frozenset()
+    tools: Mapping[tuple[str | None, str, str], str] = field(default_factory=dict)
     session_tools: str = "[]"
 
 
@@ -95,7 +98,12 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
                 sandboxed.add(capability["id"])
                 sandbox = sandbox or jsjson.dumps(capability["sandbox"])
         agents[agent_id] = AgentTools(declared, frozenset(sandboxed))
-    return ManifestFacts(hash_, text, manifest["id"], agents, sandbox)
+    remote = frozenset(
+        (server.agent_id, server.capability_id, server.server_name)
+        for server in servers_of(manifest)
+        if not server.is_stdio
+    )
+    return ManifestFacts(hash_, text, manifest["id"], agents, sandbox, remote)
 
 
 def _agents(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
@@ -112,8 +120,9 @@ def runner_of(
     facts: ManifestFacts, mcp: McpTools, agent_id: str | None, capability_id: str, tool: str
 ) -> ToolRunner | None:
     """Who carries a tool effect out (harness-api 8.3, sandbox-manager 11.1); None for an unknown tool."""
-    if (agent_id, capability_id, tool) in mcp.tools:
-        return "mcp"
+    server = mcp.tools.get((agent_id, capability_id, tool))
+    if server is not None:
+        return "remote-mcp" if (agent_id, capability_id, server) in facts.remote else "mcp"
     agent = facts.agents.get(agent_id)
     if agent is None or tool not in agent.declared.get(capability_id, ()):
         return None
@@ -127,12 +136,14 @@ def runner_of(
 def mcp_tools_of(snapshot: str) -> McpTools:
     """The facts of a snapshot that was checked when it was recorded."""
     document: Any = jsjson.loads(snapshot)
-    tools: set[tuple[str | None, str, str]] = set()
+    tools: dict[tuple[str | None, str, str], str] = {}
     listed: list[dict[str, Any]] = []
     for record in document["mcpTools"]:
-        tools.add((record.get("agentId"), record["capabilityId"], record["name"]))
+        tools.setdefault(
+            (record.get("agentId"), record["capabilityId"], record["name"]), record["serverName"]
+        )
         listed.append({name: record[name] for name in _SESSION_TOOL if name in record})
-    return McpTools(frozenset(tools), jsjson.dumps(listed))
+    return McpTools(tools, jsjson.dumps(listed))
 
 
 _SESSION_TOOL: Final = ("agentId", "capabilityId", "name", "description", "inputSchema", "outputSchema")

@@ -10,6 +10,7 @@ from tests.dev_core.support import (
     BOUND_S,
     CONNECTED,
     HELPER,
+    PLAIN,
     SNAPSHOT,
     CoreClient,
     Refused,
@@ -160,6 +161,27 @@ async def test_after_a_lapse_a_tool_call_is_uncertain_and_never_handed_out_again
         again = await (await core.connect()).lease()
         assert again.start["checkpoint"]["input"] == "next"
         assert again.start["outcomes"] == []
+
+
+async def test_after_a_lapse_a_call_of_a_remote_server_is_handed_out_again_to_be_joined() -> None:
+    docs = {"name": "docs", "type": "streamable-http", "url": "https://docs.example/mcp"}
+    capability = {"id": "docs", "type": "agent", "mcpServers": {"docs": docs}}
+    async with running_core(lease_ms=300) as core:
+        await core.agent({**PLAIN, "id": "remote", "capabilities": [capability]})
+        session_id = await core.session("remote")
+        await core.say(session_id)
+        harness = await core.connect()
+        lease = await harness.lease()
+        await harness.ask(
+            "session.mcp", {"runId": lease.id, "snapshot": SNAPSHOT, "diagnostics": [CONNECTED]}
+        )
+        effect = lease.call("docs__search", "c1", "docs")
+        assert await lease.intent(effect) == {"status": "execute"}
+        await harness.cut()
+        again = await (await core.connect()).lease()
+        assert await again.intent(effect) == {"status": "execute", "rejoin": True}
+        row = (await core.effects(session_id))["tool:c1"]
+        assert (row["runner"], row["attempts"], row["status"]) == ("remote-mcp", 2, "invoking")
 
 
 async def test_renewals_keep_a_lease_alive() -> None:

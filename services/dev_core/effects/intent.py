@@ -77,13 +77,13 @@ class Decision(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Which effects a later run can join while they run."""
+    """Which effects a later run can join while they run: those that somebody keeps by their ids."""
 
     models: bool
 
     def joins(self, runner: Runner) -> bool:
         """Whether an effect with that runner may be handed out once more."""
-        return runner == "model" and self.models
+        return runner == "remote-mcp" or (runner == "model" and self.models)
 
 
 def check_asked(run: HeldRun, asked: Asked) -> None:

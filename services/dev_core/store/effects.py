@@ -10,7 +10,8 @@ import msgspec
 from services.dev_core.store.database import Tx
 
 EffectStatus: TypeAlias = Literal["invoking", "pending", "completed", "uncertain"]
-Runner: TypeAlias = Literal["model", "mcp", "sandbox", "artifact", "action", "core"]
+Runner: TypeAlias = Literal["model", "mcp", "remote-mcp", "sandbox", "artifact", "action", "core"]
+"""Who carries an effect out. `remote-mcp` is a server behind a gate, which keeps its calls by their effect ids."""
 """Who carries an effect out: the first three through the harness, `artifact` and `core` the core itself, the
 latter at once."""
 

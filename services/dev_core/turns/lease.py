@@ -115,7 +115,7 @@ def take_over(
         session,
         LAPSED_ERROR,
         now_ms,
-        keep_models=model_recovers,
+        kept=frozenset({"remote-mcp", "model"}) if model_recovers else frozenset({"remote-mcp"}),
     )
     if session.status == "running":
         events.append(tx, session_id, "run.lapsed", session.turn_id, {"epoch": epoch}, now_ms)
@@ -133,15 +133,15 @@ def mark_invoking_uncertain(
     error: str,
     now_ms: int,
     *,
-    keep_models: bool = False,
+    kept: frozenset[str] = frozenset(),
 ) -> list[str]:
     """Makes effects that were being carried out uncertain; the ids of those of the session's turn.
 
-    Each of these is an event.
+    Each of these is an event. Effects of the runners that are `kept` stay as they are.
     """
     lost: list[str] = []
     for effect_id, turn_id, runner in effects.invoking(tx, session.id):
-        if keep_models and runner == "model":
+        if runner in kept:
             continue
         effects.make_uncertain(tx, session.id, effect_id, error, now_ms)
         if turn_id == session.turn_id:
