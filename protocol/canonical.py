@@ -10,6 +10,7 @@ import orjson
 
 from protocol.collation import collated
 from protocol.jsjson import STRICT, RawJson, to_utf8, write
+from protocol.jsonread import is_plain
 from protocol.utf16 import utf16_sort_key
 
 
@@ -18,7 +19,7 @@ def canonical_request(value: Any, *, plain: bool = False) -> bytes:
 
     `plain` as for `jsjson.dumps`. A RawJson inside must hold canonical text.
     """
-    if plain:
+    if plain or is_plain(value):
         try:
             return orjson.dumps(value, _fragment, STRICT | orjson.OPT_SORT_KEYS)
         except orjson.JSONEncodeError:

@@ -24,6 +24,7 @@ from protocol.jsonread import (
     Parsed,
     escape_surrogate,
     is_index_key,
+    is_plain,
     js_order,
     loads,
     parse,
@@ -113,7 +114,7 @@ def dumps(value: Any, *, plain: bool = False) -> str:
 
 def dumps_bytes(value: Any, *, plain: bool = False) -> bytes:
     """`dumps` as UTF-8."""
-    if plain:
+    if plain or is_plain(value):
         try:
             return orjson.dumps(value, _fragment, STRICT)
         except orjson.JSONEncodeError:

@@ -151,6 +151,39 @@ def _walk(document: Any, max_depth: int) -> bool:
     return plain and depth < PLAIN_DEPTH
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is plain (see Parsed) and its objects have JavaScript's order of keys.
+
+    May say no without need. It does not look for lone surrogates, and a value of another kind than JSON's is
+    left to whoever writes it: orjson refuses both.
+    """
+    names: dict[str, Any] = {}
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > PLAIN_DEPTH:
+            return False
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict:
+                names.update(item)
+                below.extend(item.values())
+            elif kind is list or kind is tuple:
+                below.extend(item)
+            elif kind is int:
+                if not -MAX_SAFE <= item <= MAX_SAFE:
+                    return False
+            elif kind is not str and item is not None and kind is not bool:
+                return False
+        level = below
+    try:
+        text = "".join(names)
+    except TypeError:
+        return False  # a key that is no text
+    return not names or (min(names) >= ":" and text.isascii())
+
+
 def _make_doubles(container: Any) -> bool:
     """Gives a container's own numbers their JavaScript form; whether no `float` is left."""
     plain = True

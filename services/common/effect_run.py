@@ -8,17 +8,16 @@ said `start`. After it the work has begun, and its end is kept whatever happens 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
+import msgspec
 from whippletree.v1 import common_pb2
 
 from services.common.errors import Refused, unavailable
 from services.common.latch import Latch
-from services.common.work import Phase
+from services.common.work import Work
 
 ReplyT = TypeVar("ReplyT")
 
@@ -53,59 +52,54 @@ class AbortLatch(Latch[int]):
         return super().set(kind or SHUTDOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """Tell the peer that the work waits: `position` pieces of work stand before it."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class TurnCame:
+class TurnCame(msgspec.Struct, frozen=True):
     """Tell the peer that the work's turn has come."""
 
     limit_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Said(Generic[ReplyT]):
+class Said(msgspec.Struct, Generic[ReplyT], frozen=True):
     """Send this message; `written` is told when it is out (False: the peer is gone)."""
 
     reply: ReplyT
     written: asyncio.Future[bool] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(Generic[ReplyT]):
+class Ended(msgspec.Struct, Generic[ReplyT], frozen=True):
     """The last one: a final message (None: there is none), or a refusal."""
 
     reply: ReplyT | None = None
     refused: Refused | None = None
 
 
+News: TypeAlias = Waiting | TurnCame | Said[ReplyT] | Ended[ReplyT]
+
+
 class Viewer(Generic[ReplyT]):
-    """One stream that looks at a run: what it is to be told, in order."""
+    """One stream that looks at a run: what it is to be told, in order.
+
+    `on_news` is called whenever something is added to `news`.
+    """
+
+    __slots__ = ("_acks", "_answers", "gone", "news", "on_news")
 
     def __init__(self) -> None:
-        self._items: deque[Waiting | TurnCame | Said[ReplyT] | Ended[ReplyT]] = deque()
-        self._waiter: asyncio.Future[None] | None = None
+        self.news: deque[News[ReplyT]] = deque()
+        self.on_news: Callable[[], None] = _nothing
         self._acks: dict[int, asyncio.Future[bool]] = {}
         self._answers = True
-        self._spoke = asyncio.Event()
         self.gone = False
 
-    def put(self, item: Waiting | TurnCame | Said[ReplyT] | Ended[ReplyT]) -> None:
+    def put(self, item: News[ReplyT]) -> None:
         """Adds something to tell."""
-        self._items.append(item)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def next(self) -> Waiting | TurnCame | Said[ReplyT] | Ended[ReplyT]:
-        """The next thing to tell."""
-        while not self._items:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self._items.popleft()
+        self.news.append(item)
+        self.on_news()
 
     def acked(self, seq: int) -> None:
         """The peer answered an event. An unknown number is ignored."""
@@ -122,23 +116,8 @@ class Viewer(Generic[ReplyT]):
             self._acks[seq] = future
         return future
 
-    def spoke(self) -> None:
-        """The peer said something after its request: start, abort, or that it will say no more."""
-        self._spoke.set()
-
-    async def wait_word(self, seconds: float) -> None:
-        """Waits until the peer spoke, at most so long.
-
-        A call that ends while the peer is about to write `start` fails at the peer's end, answer and all.
-        """
-        if not self._spoke.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._spoke.wait()
-
     def deaf(self) -> None:
         """The peer will say nothing more: no event is answered any more."""
-        self._spoke.set()
         self._answers = False
         for future in self._acks.values():
             if not future.done():
@@ -148,9 +127,10 @@ class Viewer(Generic[ReplyT]):
     def leave(self) -> None:
         """The stream is over: nobody will write or answer any more."""
         self.gone = True
+        self.on_news = _nothing
         self.deaf()
-        while self._items:
-            item = self._items.popleft()
+        while self.news:
+            item = self.news.popleft()
             if isinstance(item, Said) and item.written is not None and not item.written.done():
                 item.written.set_result(False)
 
@@ -158,11 +138,27 @@ class Viewer(Generic[ReplyT]):
 class EffectRun(Generic[ReplyT]):
     """The work of one effect id, shared by all streams that ask for it."""
 
+    __slots__ = (
+        "_end",
+        "_limit_ms",
+        "_position",
+        "_primary",
+        "_start",
+        "_start_wait_s",
+        "_started",
+        "_viewers",
+        "abort",
+        "begun",
+        "task",
+        "work",
+    )
+
     def __init__(self, start_wait_s: float) -> None:
         self.abort = AbortLatch()
         self.begun = False
         self.task: asyncio.Task[Any] | None = None
-        self.on_phase: Callable[[Phase], None] = lambda phase: None
+        self.work: Work | None = None
+        """What the service's book has of it."""
         self._start_wait_s = start_wait_s
         self._position: int | None = None
         self._limit_ms: int | None = None
@@ -190,9 +186,11 @@ class EffectRun(Generic[ReplyT]):
         if self.abort.kind is not None:
             raise EffectAborted(self.abort.kind)
         self._limit_ms = limit_ms
-        self.on_phase("accepted")
+        if self.work is not None:
+            self.work.phase = "accepted"
+        came = TurnCame(limit_ms)
         for viewer in self._viewers:
-            viewer.put(TurnCame(limit_ms))
+            viewer.put(came)
         if not self._started:
             loop = asyncio.get_running_loop()
             start = self._start = loop.create_future()
@@ -204,7 +202,8 @@ class EffectRun(Generic[ReplyT]):
         if self.abort.kind is not None:
             raise EffectAborted(self.abort.kind)
         self.begun = True
-        self.on_phase("running")
+        if self.work is not None:
+            self.work.phase = "running"
 
     async def send(self, reply: ReplyT) -> bool:
         """Sends a message to the stream that started the work and waits until it is written.
@@ -218,14 +217,21 @@ class EffectRun(Generic[ReplyT]):
         viewer.put(Said(reply, written))
         return await written
 
-    async def event(self, reply: ReplyT, seq: int) -> bool:
-        """Sends a numbered message and waits for its `ack`; False when the stream is gone."""
+    async def event(self, reply: ReplyT, seq: int, within_s: float) -> bool:
+        """Sends a numbered message and waits for its `ack`; False when the stream is gone.
+
+        Raises TimeoutError when none came within `within_s` seconds.
+        """
         viewer = self._primary
         if viewer is None or viewer.gone:
             return False
         acked = viewer.expect_ack(seq)
         viewer.put(Said(reply))
-        return await acked
+        timer = asyncio.get_running_loop().call_later(within_s, _not_answered, acked)
+        try:
+            return await acked
+        finally:
+            timer.cancel()
 
     # For the stream's edge.
 
@@ -233,6 +239,11 @@ class EffectRun(Generic[ReplyT]):
     def position(self) -> int:
         """The last position that was told; 0 when none was."""
         return self._position or 0
+
+    @property
+    def over(self) -> bool:
+        """It has ended."""
+        return self._end is not None
 
     @property
     def started(self) -> bool:
@@ -281,6 +292,15 @@ class EffectRun(Generic[ReplyT]):
             viewer.put(end)
 
 
+def _nothing() -> None:
+    return None
+
+
 def _too_late(start: asyncio.Future[None]) -> None:
     if not start.done():
         start.set_exception(unavailable("The caller did not say start in time."))
+
+
+def _not_answered(acked: asyncio.Future[bool]) -> None:
+    if not acked.done():
+        acked.set_exception(TimeoutError())

@@ -18,8 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -28,58 +27,21 @@ import grpc
 from whippletree.v1 import common_pb2
 
 from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
-from services.common.effect_run import (
-    SHUTDOWN,
-    EffectAborted,
-    EffectRaised,
-    EffectRun,
-    Ended,
-    Said,
-    TurnCame,
-    Viewer,
-    Waiting,
+from services.common.effect_conversation import (
+    EOF,
+    Conversation,
+    Message,
+    Replies,
+    ReplyT,
+    StreamTimings,
+    accepted_metadata,
 )
+from services.common.effect_run import SHUTDOWN, EffectAborted, EffectRaised, EffectRun, Ended
 from services.common.errors import FAULT_TEXT, Refused, invalid, unavailable
 from services.common.logs import error_text, get_logger
-from services.common.metadata import ACCEPTED, LIMIT_MS
 from services.common.work import WorkBook
 
-_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]
-
-
-class Message(Protocol):
-    """A protobuf message of the call, as far as this module needs it."""
-
-    def ByteSize(self) -> int:
-        """Its size on the wire."""
-        ...
-
-
-ReplyT = TypeVar("ReplyT", bound=Message)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTimings:
-    """Limits of a stream, in seconds."""
-
-    request_s: float = 30.0
-    """From the opened stream to its request."""
-    first_word_s: float = 1.0
-    """Work that has neither been accepted nor queued by then is called queued."""
-    heartbeat_s: float = 10.0
-    """Between two `queued` messages; 30 s without a word count as a lost peer."""
-    start_s: float = 30.0
-    """From accepted to `start`; the work holds its turn meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replies(Generic[ReplyT]):
-    """How the service's replies are made."""
-
-    queued: Callable[[common_pb2.Queued], ReplyT]
-    accepted: Callable[[common_pb2.Accepted], ReplyT]
-    aborted: Callable[[common_pb2.Aborted], ReplyT]
-    raised: Callable[[common_pb2.Raised], ReplyT]
+__all__ = ["EffectStreams", "Message", "Prepared", "Replies", "StreamTimings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +80,6 @@ class EffectStreams(Generic[ReplyT]):
         self._timings = timings or StreamTimings()
         self._table: WorkTable[EffectRun[ReplyT], ReplyT] = table or WorkTable()
         self._runs: set[EffectRun[ReplyT]] = set()
-        self._readers: set[asyncio.Task[None]] = set()
         self._draining = False
 
     def stop_taking(self) -> None:
@@ -157,31 +118,22 @@ class EffectStreams(Generic[ReplyT]):
         prepared = prepare(await self._read_request(context))
         run = self._enter(prepared)
         if not isinstance(run, EffectRun):
-            await context.send_initial_metadata(_accepted_metadata(0))
+            await context.send_initial_metadata(accepted_metadata(0))
             with contextlib.suppress(TimeoutError):
                 # The same conversation as at the first time: the caller says start, then reads.
                 async with asyncio.timeout(self._timings.start_s):
                     await context.read()
             await context.write(run)
             return
-        viewer: Viewer[ReplyT] = Viewer()
-        run.attach(viewer)
-        reader = asyncio.create_task(self._read(context, prepared, run, viewer))
-        self._readers.add(reader)
-        reader.add_done_callback(partial(self._read_ended, viewer))
+        key = prepared.key
+        conversation = Conversation(
+            context, run, self._replies, self._timings, lambda kind: self._abort(key, run, kind)
+        )
         try:
-            await self._write(context, run, viewer)
+            await conversation.hold()
         finally:
-            # It ends by itself; the caller's status does not wait for that.
-            reader.cancel()
-            self._detach(prepared.key, run, viewer)
-
-    def _read_ended(self, viewer: Viewer[ReplyT], reader: asyncio.Task[None]) -> None:
-        self._readers.discard(reader)
-        error = None if reader.cancelled() else reader.exception()
-        if error is not None and not viewer.gone:
-            get_logger().warning("effect_stream_not_read", error=error_text(error))
-            viewer.put(Ended(refused=Refused(grpc.StatusCode.INTERNAL, FAULT_TEXT)))
+            if conversation.leave():
+                self._abort(key, run, SHUTDOWN)
 
     def _enter(self, prepared: Prepared[ReplyT]) -> EffectRun[ReplyT] | ReplyT:
         key = prepared.key
@@ -217,14 +169,14 @@ class EffectStreams(Generic[ReplyT]):
         return run
 
     def _over(self, run: EffectRun[ReplyT]) -> None:
-        """A task that is cancelled before its first step runs nothing of its body, not even its end."""
         self._runs.discard(run)
-        run.end(Ended(self._aborted(run.abort.kind or SHUTDOWN)))
+        if not run.over:
+            # A task that is cancelled before its first step runs nothing of its body, not even its end.
+            run.end(Ended(self._aborted(run.abort.kind or SHUTDOWN)))
 
     async def _perform(self, prepared: Prepared[ReplyT], run: EffectRun[ReplyT]) -> None:
         key, effect_id = prepared.key, prepared.key.effect_id if prepared.key else ""
-        work = self._book.begin(prepared.kind, prepared.session_id, effect_id, "queued")
-        run.on_phase = lambda phase: setattr(work, "phase", phase)
+        work = run.work = self._book.begin(prepared.kind, prepared.session_id, effect_id, "queued")
         outcome = "completed"
         end: Ended[ReplyT]
         try:
@@ -266,93 +218,11 @@ class EffectStreams(Generic[ReplyT]):
                 self._table.forget(key)
             run.task.cancel()
 
-    def _detach(self, key: WorkKey | None, run: EffectRun[ReplyT], viewer: Viewer[ReplyT]) -> None:
-        if run.detach(viewer):
-            self._abort(key, run, SHUTDOWN)
-
     async def _read_request(self, context: Any) -> Any:
         first = await _read_within(context, self._timings.request_s)
-        if first is _EOF or first.WhichOneof("message") != "request":
+        if first is EOF or first.WhichOneof("message") != "request":
             raise invalid("The first message must be the request.")
         return first.request
-
-    async def _read(
-        self, context: Any, prepared: Prepared[ReplyT], run: EffectRun[ReplyT], viewer: Viewer[ReplyT]
-    ) -> None:
-        while True:
-            message = await context.read()
-            viewer.spoke()
-            if message is _EOF:
-                # The caller will say no more: without a start there is nothing to wait for.
-                if not run.started:
-                    self._abort(prepared.key, run, SHUTDOWN)
-                viewer.deaf()
-                return
-            match message.WhichOneof("message"):
-                case "start":
-                    if not run.start():
-                        viewer.put(Ended(refused=invalid("`start` came before the work was accepted.")))
-                        return
-                case "abort":
-                    self._abort(prepared.key, run, message.abort.kind)
-                case "ack":
-                    viewer.acked(message.ack.seq)
-                case _:
-                    viewer.put(Ended(refused=invalid("A stream carries one request.")))
-                    return
-
-    async def _write(self, context: Any, run: EffectRun[ReplyT], viewer: Viewer[ReplyT]) -> None:
-        replies, opened, accepted = self._replies, False, False
-        timer: asyncio.TimerHandle | None = None
-        loop = asyncio.get_running_loop()
-
-        def beat() -> None:
-            if not run.accepted:
-                viewer.put(Waiting(run.position))
-
-        if not run.accepted:
-            timer = loop.call_later(self._timings.first_word_s, beat)
-        try:
-            while True:
-                item = await viewer.next()
-                match item:
-                    case Waiting(position):
-                        if run.accepted:
-                            continue
-                        if not opened:
-                            opened = True
-                            await context.send_initial_metadata(())
-                        await context.write(replies.queued(common_pb2.Queued(position=position)))
-                        if timer is not None:
-                            timer.cancel()
-                        timer = loop.call_later(self._timings.heartbeat_s, beat)
-                    case TurnCame(limit_ms):
-                        accepted = True
-                        if opened:
-                            await context.write(replies.accepted(common_pb2.Accepted(limit_ms=limit_ms)))
-                        else:
-                            opened = True
-                            await context.send_initial_metadata(_accepted_metadata(limit_ms))
-                    case Said(reply, written):
-                        out = False
-                        try:
-                            await context.write(reply)
-                            out = True
-                        finally:
-                            # Also when the peer goes meanwhile: the work waits for this.
-                            if written is not None and not written.done():
-                                written.set_result(out)
-                    case Ended(reply, refused):
-                        if refused is not None:
-                            raise refused
-                        if reply is not None:
-                            if accepted:
-                                await viewer.wait_word(self._timings.start_s)
-                            await context.write(reply)
-                        return
-        finally:
-            if timer is not None:
-                timer.cancel()
 
 
 async def _read_within(context: Any, seconds: float) -> Any:
@@ -374,7 +244,3 @@ async def _read_within(context: Any, seconds: float) -> Any:
         raise
     finally:
         timer.cancel()
-
-
-def _accepted_metadata(limit_ms: int) -> tuple[tuple[str, str], ...]:
-    return ((ACCEPTED, "1"), (LIMIT_MS, str(limit_ms)))

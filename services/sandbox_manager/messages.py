@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from whippletree.v1 import common_pb2, sandbox_manager_pb2
 
-from protocol.jsjson import JsonError, JsonValue, dumps, loads
+from protocol.jsjson import JsonError, JsonValue, dumps_bytes, loads
 from services.common.calls import WorkKey
 from services.common.errors import invalid
+from services.common.json_text import set_json
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.keys import tenant_problem
 from services.sandbox_manager.operations import BytesRead, Listed, Missing, SessionRef
@@ -43,9 +45,15 @@ def abort_kind(name: str) -> int:
 
 def check_tenant(tenant: sandbox_manager_pb2.TenantRef) -> None:
     """Refuses a request whose tenant can't have workspaces. Raises Refused."""
-    problem = tenant_problem(tenant.tenant_id)
-    if problem is not None or len(tenant.tenant_id) > _MAX_ID:
-        raise invalid(problem or "The tenant id is too long.")
+    problem = _tenant_problem(tenant.tenant_id)
+    if problem is not None:
+        raise invalid(problem)
+
+
+@lru_cache(maxsize=8)
+def _tenant_problem(tenant_id: str) -> str | None:
+    """A process has one tenant, which every request names."""
+    return tenant_problem(tenant_id) or ("The tenant id is too long." if len(tenant_id) > _MAX_ID else None)
 
 
 def check_operation(operation: sandbox_manager_pb2.WorkspaceOperation) -> None:
@@ -84,17 +92,20 @@ def work_key(operation: sandbox_manager_pb2.WorkspaceOperation) -> WorkKey | Non
 
 def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> bytes:
     """A digest of all that makes a tool call what it is; who leads the run at the moment is no part of it."""
-    parts = (
-        operation.workspace.owner_id,
-        operation.workspace.sandbox_id if operation.workspace.HasField("sandbox_id") else "\0",
-        operation.spec.text,
-        operation.tool.tool,
-        operation.tool.input.text,
-    )
-    digest = hashlib.sha256()
+    tool = operation.tool
+    parts = [
+        part.encode()
+        for part in (
+            operation.workspace.owner_id,
+            operation.workspace.sandbox_id if operation.workspace.HasField("sandbox_id") else "\0",
+            operation.spec.text,
+            tool.tool,
+            tool.input.text,
+        )
+    ]
+    digest = hashlib.sha256(b",".join(b"%d" % len(part) for part in parts))
     for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "big") + data)
+        digest.update(part)
     return digest.digest()
 
 
@@ -119,19 +130,40 @@ def document(name: str, json: common_pb2.Json) -> JsonValue:
 
 def outcome_reply(outcome: Outcome) -> Reply:
     """The end of an operation that has an outcome."""
-    return Reply(outcome=common_pb2.Json(text=dumps(outcome)))
+    reply = Reply()
+    set_json(reply.outcome, _written(outcome))
+    return reply
+
+
+def event_reply(seq: int, event: SandboxEvent) -> Reply:
+    """An event under its number, as a stream of `Run` sends it."""
+    reply = Reply()
+    _fill_event(reply.event, seq, event)
+    return reply
 
 
 def event_message(seq: int, event: SandboxEvent) -> sandbox_manager_pb2.SandboxEvent:
-    """An event under its number."""
-    return sandbox_manager_pb2.SandboxEvent(
-        seq=seq,
-        session_id=event.session_id,
-        turn_id=event.turn_id,
-        type=event.type,
-        payload=common_pb2.Json(text=dumps(dict(event.payload))),
-        record=None if event.record is None else record_message(event.record),
-    )
+    """The same as a message of its own."""
+    message = sandbox_manager_pb2.SandboxEvent()
+    _fill_event(message, seq, event)
+    return message
+
+
+def _fill_event(message: sandbox_manager_pb2.SandboxEvent, seq: int, event: SandboxEvent) -> None:
+    # In place: a message given to a constructor is copied.
+    message.seq = seq
+    message.session_id = event.session_id
+    if event.turn_id is not None:
+        message.turn_id = event.turn_id
+    message.type = event.type
+    set_json(message.payload, _written(dict(event.payload)))
+    if event.record is not None:
+        message.record.CopyFrom(record_message(event.record))
+
+
+def _written(document: dict[str, JsonValue]) -> bytes:
+    """Our own outcomes and payloads hold texts, whole numbers and flags, under names of ours."""
+    return dumps_bytes(document, plain=True)
 
 
 def record_message(record: Record) -> sandbox_manager_pb2.WorkspaceRecord:

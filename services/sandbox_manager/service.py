@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -30,7 +29,7 @@ from services.sandbox_manager.messages import (
     check_operation,
     check_tenant,
     document,
-    event_message,
+    event_reply,
     file_replies,
     fingerprint,
     found_reply,
@@ -246,8 +245,7 @@ def _call(operation: sandbox_manager_pb2.WorkspaceOperation, spec: Any, run: Eff
         nonlocal sent
         sent += 1
         try:
-            async with asyncio.timeout(ACK_LIMIT_S):
-                await run.event(Reply(event=event_message(sent, event)), sent)
+            await run.event(event_reply(sent, event), sent, ACK_LIMIT_S)
         except TimeoutError:
             get_logger().warning(
                 "sandbox_event_not_answered", sessionId=event.session_id, type=event.type, seconds=ACK_LIMIT_S

@@ -73,7 +73,7 @@ async def test_a_message_that_waits_when_the_peer_goes_counts_as_not_sent():
     run.detach(viewer)
     assert await written is False
     assert await run.send(result()) is False
-    assert await run.event(result(), 1) is False
+    assert await run.event(result(), 1, 1.0) is False
 
 
 async def test_work_that_is_cancelled_before_its_first_step_still_ends_for_its_streams():

@@ -16,8 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocol.canonical import canonical_request
-from protocol.jsjson import JsonDepthError, JsonError, dumps, parse
-from protocol.jsonread import MAX_DEPTH, read_odd
+from protocol.jsjson import JsonDepthError, JsonError, RawJson, dumps, js_members, parse, to_utf8, write
+from protocol.jsonread import MAX_DEPTH, is_plain, read_odd
+from protocol.utf16 import utf16_sort_key
 from tests.protocol.json_values import nested, values
 
 DATA = Path(__file__).parents[1] / "vectors" / "data"
@@ -202,3 +203,44 @@ def test_recorded_documents_read_the_same() -> None:
             check(line)
             count += 1
     assert count > 100
+
+
+def written_slowly(value: Any) -> str:
+    """The text without orjson."""
+    return to_utf8("".join(write(value, js_members))).decode()
+
+
+anything = st.recursive(
+    values | st.integers() | st.floats() | st.text().map(RawJson),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(tuple) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+)
+
+
+@given(anything)
+def test_a_value_is_written_the_same_with_and_without_orjson(value: Any) -> None:
+    assert dumps(value) == written_slowly(value)
+    by_code_unit = write(
+        value, lambda members: sorted(members.items(), key=lambda item: utf16_sort_key(item[0]))
+    )
+    assert canonical_request(value) == to_utf8("".join(by_code_unit))
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        ({"a": [1, "x", None, True, (2**53, -(2**53))], "b": {}}, True),
+        ([2**53 + 1], False),
+        ([0.5], False),
+        ({"é": 1}, False),
+        ({"b": 1, "1": 2}, False),
+        ({1: "not text"}, False),
+        ([RawJson("1")], False),
+        ([b"bytes"], False),
+        (json.loads(nested(249)), True),
+        (json.loads(nested(251)), False),
+    ],
+)
+def test_only_what_orjson_writes_as_javascript_does_is_plain(value: Any, plain: bool) -> None:
+    assert is_plain(value) is plain
