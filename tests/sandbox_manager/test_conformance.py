@@ -4,12 +4,15 @@
 """
 
 import asyncio
+import contextlib
 import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.sandbox_manager.contract import Backend, Handle
+from services.sandbox_manager.contract import Backend, BackendError, Handle
 from services.sandbox_manager.signals import Signal
 from tests.sandbox_manager.conftest import fresh_key
 from tests.sandbox_manager.support import BOUND, CLOSED, SECOND, output, spec, tool
@@ -280,6 +283,32 @@ async def test_links_out_of_the_workspace_show_nothing(handle: Handle) -> None:
     assert listing.entries == []
     assert await output(handle, "grep", pattern="root") == "No matches."
     assert await output(handle, "glob", pattern="**/passwd") == "No files matched."
+
+
+@pytest.mark.needs("processes", "list_remove")
+async def test_links_planted_while_a_tool_runs_lead_nowhere(handle: Handle) -> None:
+    """A folder of the workspace is a link to a folder of the host, on and off, while tools go through it."""
+    with tempfile.TemporaryDirectory(prefix="wt-race-", dir="/tmp") as name:
+        outside = Path(name)
+        outside.chmod(0o777)
+        (outside / "file").write_text("secret")
+        await _shell(handle, f"mkdir d; echo mine > d/file; ln -s {outside} away")
+        flipping = asyncio.create_task(
+            handle.exec(
+                "for i in $(seq 100); do mv -T d e; cp -P away d; rm d; mv -T e d; done", SECOND, Signal()
+            )
+        )
+        seen: set[str] = set()
+        while not flipping.done():
+            for path in ("/workspace/d/file", "/workspace/away/file"):
+                found = await handle.read_bytes(path, 10**6)
+                seen.add("absent" if found is None else found.decode())
+            with contextlib.suppress(BackendError):
+                await handle.write("/workspace/d/made", b"x")
+            await handle.list_files("/workspace/d", 10)
+        await flipping
+        assert seen <= {"absent", "mine\n"}
+        assert [path.name for path in outside.iterdir()] == ["file"]
 
 
 # write

@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-import os
 import signal as signals
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +15,11 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 import psutil
 import pytest
-from whippletree.v1 import common_pb2, sandbox_manager_pb2, sandbox_manager_pb2_grpc
+from whippletree.v1 import common_pb2, sandbox_manager_pb2
 
-from services.common.channel import bearer, open_channel
+from services.common.channel import bearer
 from tests.common.support import TOKEN, socket_folder
+from tests.sandbox_manager.running import Running, environment, started
 from tests.sandbox_manager.support import (
     BOUND,
     TENANT,
@@ -39,66 +37,10 @@ pytestmark = pytest.mark.system
 DRIVERS = ("bwrap", "emulated")
 
 
-@dataclass
-class Running:
-    """A started manager."""
-
-    process: asyncio.subprocess.Process
-    stub: sandbox_manager_pb2_grpc.SandboxManagerStub
-    root: Path
-
-    def run(self) -> Any:
-        """A fresh stream."""
-        return self.stub.Run(metadata=bearer(TOKEN))
-
-    def began(self) -> bool:
-        """A command has made the file `began`."""
-        return any(self.root.glob("sandboxes/nylorun-*/workspace/began"))
-
-    def records(self) -> list[dict[str, Any]]:
-        """The records on the disk."""
-        stored: list[dict[str, Any]] = json.loads((self.root / "sandboxes" / "records.json").read_text())[
-            "records"
-        ]
-        return stored
-
-
 @pytest.fixture
 def sockets() -> Iterator[Path]:
     with socket_folder() as folder:
         yield folder
-
-
-def _environment(root: Path, sockets: Path, driver: str) -> dict[str, str]:
-    return {
-        "PATH": os.environ["PATH"],
-        "NYLORUN_HARNESS_ROOT": str(root),
-        "NYLORUN_GRPC_LISTEN": f"unix:{sockets}/s",
-        "NYLORUN_GRPC_TOKEN": TOKEN,
-        "NYLORUN_STOP_GRACE_MS": "3000",
-        "WHIPPLETREE_SANDBOX_DRIVER": driver,
-    }
-
-
-@asynccontextmanager
-async def _started(root: Path, sockets: Path, driver: str = "emulated") -> AsyncIterator[Running]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.sandbox_manager.main",
-        env=_environment(root, sockets, driver), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    assert process.stdout is not None
-    channel = open_channel(f"unix:{sockets}/s")
-    try:
-        async with asyncio.timeout(BOUND):
-            while b"grpc_serving" not in (line := await process.stdout.readline()):
-                assert line, (await process.communicate())[1]
-        yield Running(process, sandbox_manager_pb2_grpc.SandboxManagerStub(channel), root)
-    finally:
-        await channel.close()
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 async def _usable(running: Running, driver: str) -> None:
@@ -129,7 +71,7 @@ async def _ends(pids: set[int]) -> None:
 async def test_a_process_serves_and_ends_cleanly_on_sigterm(
     tmp_path: Path, sockets: Path, driver: str
 ) -> None:
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         _, end = await converse(running.run(), request(bash="echo hi"))
         assert outcome_of(end)["output"]["stdout"] == "hi\n"
@@ -145,7 +87,7 @@ async def test_a_process_serves_and_ends_cleanly_on_sigterm(
 async def test_sigterm_in_the_middle_of_a_command_ends_it_within_the_grace(
     tmp_path: Path, sockets: Path, driver: str
 ) -> None:
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         await _begun(running, "sleep 60")
         children = {child.pid for child in psutil.Process(running.process.pid).children(recursive=True)}
@@ -161,7 +103,7 @@ async def test_sigterm_in_the_middle_of_a_command_ends_it_within_the_grace(
 async def test_a_killed_manager_takes_its_commands_along_and_loses_no_file(
     tmp_path: Path, sockets: Path, driver: str
 ) -> None:
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         stream = await _begun(running, "echo x >> count; sleep 60; echo x >> count")
         children = {child.pid for child in psutil.Process(running.process.pid).children(recursive=True)}
@@ -171,7 +113,7 @@ async def test_a_killed_manager_takes_its_commands_along_and_loses_no_file(
         with pytest.raises(grpc.aio.AioRpcError):
             await read(stream)
         await _ends(children)
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         assert [record["state"] for record in running.records()] == ["running"]
         events, end = await converse(running.run(), request(effect="after", bash="cat count"))
@@ -181,7 +123,7 @@ async def test_a_killed_manager_takes_its_commands_along_and_loses_no_file(
 
 @pytest.mark.faults
 async def test_a_second_stream_of_a_running_command_joins_it(tmp_path: Path, sockets: Path) -> None:
-    async with _started(tmp_path, sockets) as running:
+    async with started(tmp_path, sockets) as running:
         command = "touch began; echo x >> count; sleep 1; cat count"
         first = asyncio.create_task(converse(running.run(), request(bash=command)))
         await until(running.began)
@@ -192,11 +134,11 @@ async def test_a_second_stream_of_a_running_command_joins_it(tmp_path: Path, soc
 
 @pytest.mark.spec("operations:13.26")
 async def test_a_second_manager_is_refused_with_the_holder(tmp_path: Path, sockets: Path) -> None:
-    async with _started(tmp_path, sockets) as running:
+    async with started(tmp_path, sockets) as running:
         with socket_folder() as other:
             second = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "services.sandbox_manager.main",
-                env=_environment(tmp_path, other, "emulated"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=environment(tmp_path, other, "emulated"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 cwd=Path(__file__).parents[2],
             )  # fmt: skip
             async with asyncio.timeout(BOUND):
@@ -211,7 +153,7 @@ async def test_an_unreadable_records_file_stops_the_start_in_one_line(tmp_path: 
     (tmp_path / "sandboxes" / "records.json").mkdir(parents=True)
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "services.sandbox_manager.main",
-        env=_environment(tmp_path, sockets, "emulated"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment(tmp_path, sockets, "emulated"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     async with asyncio.timeout(BOUND):
@@ -224,7 +166,7 @@ async def test_an_unreadable_records_file_stops_the_start_in_one_line(tmp_path: 
 @pytest.mark.spec("sandbox-manager:19.26")
 @pytest.mark.parametrize("driver", DRIVERS)
 async def test_commands_find_no_token_of_the_process(tmp_path: Path, sockets: Path, driver: str) -> None:
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         command = "env; for f in /proc/*/environ /proc/*/cmdline; do cat $f; done; grep -r . /tmp /workspace"
         _, end = await converse(running.run(), request(bash=command))
@@ -238,7 +180,7 @@ async def test_a_fresh_process_has_loaded_what_its_threads_need(
     tmp_path: Path, sockets: Path, driver: str
 ) -> None:
     """File threads of a root process may not be able to read Python's own library."""
-    async with _started(tmp_path, sockets, driver) as running:
+    async with started(tmp_path, sockets, driver) as running:
         await _usable(running, driver)
         listed = sandbox_manager_pb2.ListFilesOperation(dir=".", max_entries=5)
         read_bytes = sandbox_manager_pb2.ReadBytesOperation(path="é😀", max_bytes=5)
@@ -263,7 +205,7 @@ async def test_a_fresh_process_has_loaded_what_its_threads_need(
 
 
 async def test_the_kind_of_an_abort_crosses_by_cancel(tmp_path: Path, sockets: Path) -> None:
-    async with _started(tmp_path, sockets) as running:
+    async with started(tmp_path, sockets) as running:
         stream = await _begun(running, "sleep 60")
         effect = common_pb2.EffectRef(tenant_id=TENANT, session_id="s1", effect_id="running")
         asked = common_pb2.CancelRequest(effect=effect, kind=common_pb2.ABORT_KIND_CANCEL)
