@@ -21,9 +21,9 @@ ENDED = ("completed", "failed", "cancelled", "uncertain", "paused")
 
 
 class Stack:
-    """Five processes in a folder of their own, restarted when they die. `log` keeps every line."""
+    """The processes in a folder of their own, restarted when they die. `log` keeps every line."""
 
-    def __init__(self, folder, answers, core_settings=None, environ=None, overrides=None):
+    def __init__(self, folder, answers, core_settings=None, environ=None, overrides=None, gate=None):
         self.folder = folder
         script = folder / "script.json"
         script.write_text(json.dumps({"answers": answers}))
@@ -33,6 +33,7 @@ class Stack:
             ports=free_ports(),
             environ={**os.environ, **(environ or {})},
             model_script=script,
+            gate=gate,
             overrides={**(overrides or {}), CORE: core_settings or {}},
         )
 

@@ -46,6 +46,8 @@ class Remote:
     declaration: dict[str, Any] = field(default_factory=dict)
     sessions: set[str] = field(default_factory=set)
     stop: Callable[[], Any] = field(default=lambda: None)
+    gates: Path | None = None
+    """Where the tool `hold` looks for files; without it there is no such tool."""
     refuse: int | None = None
     """An HTTP status that every request gets."""
 
@@ -54,6 +56,8 @@ class Remote:
         self.headers.append({key.lower(): value for key, value in dict(headers or {}).items()})
         if self.record is not None:
             self.record(name, arguments)
+            if "authorization" in self.headers[-1]:
+                self.record("authorization", self.headers[-1]["authorization"])
         self.called.set()
 
 
@@ -103,6 +107,20 @@ def make_server(remote: Remote) -> MCPServer:
             remote.cancelled += 1
             raise
         return f"waited for {name}"
+
+    if remote.gates is not None:
+
+        @server.tool(structured_output=False)
+        async def hold(name: str, ctx: Context) -> str:
+            """Answers when a file of that name is there."""
+            remote.note("hold", name, ctx.headers)
+            try:
+                while not (remote.gates / name).exists():  # noqa: ASYNC110 - another process makes it
+                    await asyncio.sleep(0.01)
+            except BaseException:
+                remote.note("cancelled", name)
+                raise
+            return f"let go: {name}"
 
     @server.tool(structured_output=False)
     async def interrupted(ctx: Context) -> str:
@@ -216,13 +234,9 @@ def main() -> None:
             file.write(json.dumps([name, arguments]) + "\n")
 
     async def run() -> None:
-        remote = Remote(record=write)
-        gate = record.with_suffix(".go")
+        remote = Remote(record=write, gates=record.parent)
         async with serving(kind, port=port, remote=remote):  # type: ignore[arg-type]
             print("ready", flush=True)
-            while not gate.exists():  # noqa: ASYNC110 - nobody tells us
-                await asyncio.sleep(0.01)
-            remote.hold.set()
             await asyncio.Event().wait()
 
     asyncio.run(run())
