@@ -121,7 +121,8 @@ def _agent(agent: AgentSnapshot) -> Iterator[str]:
     called = "" if agent.delegation_id is None else f" (called by {agent.delegation_id})"
     step = "before its first step" if agent.step_id is None else f"step {agent.step_number} ({agent.step_id})"
     turn = "" if agent.turn_id is None else f", turn {agent.turn_id}"
-    yield f"Agent {agent.path}{called} {agent.phase}: {step}{turn}, {agent.steps} steps of this segment done"
+    steps = "1 step" if agent.steps == 1 else f"{agent.steps} steps"
+    yield f"Agent {agent.path}{called} {agent.phase}: {step}{turn}, {steps} of this segment done"
     state: dict[str, Any] = dict(agent.state)
     plan = state.pop("plan", None)
     yield from _members(state)

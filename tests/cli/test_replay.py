@@ -612,6 +612,16 @@ def test_what_can_not_be_set_is_one_sentence(recording, tmp_path, capsys):
         assert says_ in text
 
 
+def test_ctrl_c_is_one_word(recording, tmp_path, capsys, monkeypatch):
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.recordings.what_if.play", interrupted)
+    code, text = replayed(capsys, recording, "--set", f"3={outcome(tmp_path, LOST)}")
+    assert code == 2
+    assert text.splitlines()[-1] == "Stopped."
+
+
 def test_options_that_make_no_sense_are_one_sentence(recording, tmp_path, capsys, monkeypatch):
     for name in ("MODEL_EXECUTOR", "MCP_POOL", "SANDBOX_MANAGER"):
         monkeypatch.delenv(f"NYLORUN_{name}_TARGET", raising=False)
