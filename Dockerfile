@@ -20,8 +20,8 @@ COPY gateway /src/gateway
 COPY services /src/services
 RUN python3 -m venv /build && python3 -m venv --without-pip /app \
     && if ls /wheels/whippletree-*.whl >/dev/null 2>&1; \
-       then set -- --no-index --find-links /wheels whippletree; \
-       else set -- /src; fi \
+       then set -- --no-index --find-links /wheels 'whippletree[providers]'; \
+       else set -- '/src[providers]'; fi \
     && /build/bin/pip --python /app/bin/python install --no-cache-dir --disable-pip-version-check "$@"
 
 FROM ${BASE}

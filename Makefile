@@ -50,7 +50,8 @@ protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under prot
 wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a network (WHEELS_PYTHON=3.13: for another Python)
 	@rm -rf dist/wheels
 	@$(PIP) wheel --no-deps --wheel-dir dist/wheels .
-	@$(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels dist/wheels/whippletree-*.whl
+	@set -- dist/wheels/whippletree-*.whl; \
+	  $(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels "$$1[providers]"
 
 npm: $(VENV)/.npm ## Install the MCP servers of npm that some tests talk to (needs npm; without them those tests are skipped)
 

@@ -65,6 +65,7 @@ def test_what_must_last_is_on_volumes(config):
         for volume in config["services"][name]["volumes"]
     }
     assert mounted[("core", "core-data")] == "/state"
+    assert mounted[("harness-model", "model-data")] == "/harness"
     assert mounted[("harness-mcp", "mcp-data")] == "/harness"
     assert mounted[("harness-sandbox", "workspaces")] == "/harness"
 

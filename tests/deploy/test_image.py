@@ -102,6 +102,11 @@ def test_a_refused_bubblewrap_is_replaced_by_the_emulated_shell_and_the_report_s
     assert "bubblewrap" in found["reason"]
 
 
+def test_the_model_executor_has_the_vendors_packages_and_a_place_for_its_record(stack):
+    assert stack.python("harness-model", "import anthropic, openai; print('there')").strip() == "there"
+    stack.execute("harness-model", "sh", "-c", "mkdir /harness/model && touch /harness/model/state.sqlite")
+
+
 @pytest.mark.parametrize("service", PROCESSES)
 def test_a_process_is_an_ordinary_user_without_rights_on_a_root_that_nobody_writes(stack, service):
     status = dict(
