@@ -69,4 +69,5 @@ def _effect(
         document={**identity, "kind": kind, **members},
         request_hash=HASH,
         model_call=call,
+        plain=True,
     )

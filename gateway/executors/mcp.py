@@ -17,7 +17,7 @@ from gateway.executors.call_metadata import plain_metadata, run_metadata
 from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, Discovery, ExecutionFailed, RunAborted, RunContext
 from gateway.executors.effect_result import answer_of, failed_outcome
-from gateway.executors.effects import SURROGATE_TEXT, effect_ref
+from gateway.executors.effects import SURROGATE_TEXT, effect_ref, fill_effect_ref
 from gateway.executors.pins import pinned
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
@@ -27,7 +27,8 @@ from gateway.executors.status import RESENT, CallFailed
 from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.unary_call import UnaryMethod, call_unary
-from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
+from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, dumps_bytes, loads
+from services.common.json_text import set_json
 
 FULL_NAME: Final = "whippletree.v1.McpPool"
 SERVICE: Final = "mcp-pool"
@@ -137,21 +138,24 @@ class GrpcMcp:
         rejoin: bool,
     ) -> Parsed:
         """A tool's outcome. Raises RunAborted, ExecutionFailed."""
-        server = servers_for(run).server(record)
+        servers = servers_for(run)
+        server = servers.server(record)
         if server is None:
             raise ExecutionFailed(f"The MCP server {record.get('serverName')} is not declared by the agent.")
+        first = mcp_pool_pb2.ToolCallRequest()
+        request = first.request
         try:
-            request = mcp_pool_pb2.ToolCall(
-                effect=effect_ref(effect, run),
-                server=servers_for(run).declaration(server),
-                server_tool_name=str(record.get("serverToolName")),
-                arguments=common_pb2.Json(text=dumps(effect.document.get("input"))),
-                rejoin=rejoin,
-            )
+            # In place: a message given to a constructor is copied.
+            fill_effect_ref(request.effect, effect, run)
+            request.server.CopyFrom(servers.declaration(server))
+            request.server_tool_name = str(record.get("serverToolName"))
+            set_json(request.arguments, dumps_bytes(effect.document.get("input"), plain=effect.plain))
+            request.rejoin = rejoin
         except UnicodeEncodeError:
             raise ExecutionFailed(SURROGATE_TEXT) from None
-        call = self._call_local if server.is_stdio else self._call_remote
-        return await call(request, run, signal)
+        if server.is_stdio:
+            return await self._call_local(first, run, signal)
+        return await self._call_remote(request, run, signal)
 
     async def cancel(self, effect: EffectRequest, run: RunContext) -> None:
         """Asks the gate to stop a remote call. Never fails; at most 3 s."""
@@ -171,7 +175,7 @@ class GrpcMcp:
             )
 
     async def _call_local(
-        self, request: mcp_pool_pb2.ToolCall, run: RunContext, signal: AbortSignal
+        self, first: mcp_pool_pb2.ToolCallRequest, run: RunContext, signal: AbortSignal
     ) -> Parsed:
         """Work with effects of its own: sent again only while `start` was not."""
         _raise_if(signal, _stops_local)
@@ -187,7 +191,7 @@ class GrpcMcp:
                 service=SERVICE,
                 handle=_result,
             )
-            return await stream.run(request=request)
+            return await stream.run(first)
 
         try:
             return answer_of(await self._attempts(attempt, run, signal), signal)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from whippletree.v1 import common_pb2, sandbox_manager_pb2
+from whippletree.v1 import sandbox_manager_pb2
 
 from gateway.engine.contract import AbortKind, EffectRequest
 from gateway.executors.call_metadata import CallMetadata, run_metadata
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunContext, SandboxEvent
 from gateway.executors.effect_result import aborted_error, failed_outcome, parsed_outcome
-from gateway.executors.effects import SURROGATE_TEXT, effect_ref
+from gateway.executors.effects import SURROGATE_TEXT, fill_effect_ref
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
 from gateway.executors.resend import Resends
+from gateway.executors.run_sandbox import sandbox_for
 from gateway.executors.status import RESENT, CallFailed, Meaning
 from gateway.executors.stream_call import StreamCall, StreamMethod
 from gateway.executors.timings import ExecutorTimings
-from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
+from protocol.jsjson import JsonError, JsonValue, Parsed, dumps_bytes, loads
+from services.common.json_text import set_json
 from services.common.logs import get_logger
 
 FULL_NAME: Final = "whippletree.v1.SandboxManager"
@@ -45,13 +46,6 @@ Ending = Parsed | FileBytes | sandbox_manager_pb2.FileListing | sandbox_manager_
 """What an operation gives."""
 
 
-def workspace_key(tenant_id: str, owner_id: str, sandbox_id: str | None) -> str:
-    """The key of a workspace (sandbox-manager 2). Raises UnicodeEncodeError for a lone surrogate."""
-    prefix = f"nylorun-{tenant_id}-" + ("" if sandbox_id is None else "sbx-")
-    identity = owner_id if sandbox_id is None else sandbox_id
-    return prefix + hashlib.sha256(identity.encode()).hexdigest()[:16]
-
-
 class SandboxCalls:
     """Runs operations at the shard that has the workspace. No other shard ever takes its place."""
 
@@ -61,37 +55,37 @@ class SandboxCalls:
 
     async def run_tool(
         self,
-        spec: Mapping[str, JsonValue],
+        spec: bytes,
         effect: EffectRequest,
         run: RunContext,
         signal: AbortSignal,
         rejoin: bool,
     ) -> Parsed:
-        """A run's tool effect. Raises RunAborted, ExecutionFailed."""
-        owner_id = run.sandbox.owner_id if run.sandbox is not None else run.session_id
-        sandbox_id = run.sandbox.sandbox_id if run.sandbox is not None else None
+        """A run's tool effect; `spec` is its sandbox's spec as JSON text. Raises RunAborted, ExecutionFailed."""
+        document = effect.document
+        first = sandbox_manager_pb2.RunRequest()
+        operation = first.request
         try:
-            key = workspace_key(run.tenant_id, owner_id, sandbox_id)
-            operation = sandbox_manager_pb2.WorkspaceOperation(
-                tenant=sandbox_manager_pb2.TenantRef(tenant_id=run.tenant_id, preference=run.preference),
-                workspace=sandbox_manager_pb2.WorkspaceRef(
-                    owner_id=owner_id, sandbox_id=sandbox_id, active_turn_id=run.turn_id
-                ),
-                spec=common_pb2.Json(text=dumps(spec)),
-                effect=effect_ref(effect, run),
-                tool=sandbox_manager_pb2.ToolOperation(
-                    tool=str(effect.document.get("toolName")),
-                    input=common_pb2.Json(text=dumps(effect.document.get("input"))),
-                ),
-                rejoin=rejoin,
-            )
+            place = sandbox_for(run)
+            # In place: a message given to a constructor is copied.
+            operation.tenant.tenant_id = run.tenant_id
+            operation.tenant.preference = run.preference
+            operation.workspace.owner_id = place.owner_id
+            if place.sandbox_id is not None:
+                operation.workspace.sandbox_id = place.sandbox_id
+            operation.workspace.active_turn_id = run.turn_id
+            set_json(operation.spec, spec)
+            fill_effect_ref(operation.effect, effect, run)
+            operation.tool.tool = str(document.get("toolName"))
+            set_json(operation.tool.input, dumps_bytes(document.get("input"), plain=effect.plain))
+            operation.rejoin = rejoin
         except UnicodeEncodeError:
             raise ExecutionFailed(SURROGATE_TEXT) from None
         try:
             ending = await self.perform(
-                key,
-                operation,
-                metadata=lambda replica: run_metadata(replica, run, key),
+                place.key,
+                first,
+                metadata=lambda replica: run_metadata(replica, run, place.key),
                 claim=run.claim_event,
                 signal=signal,
             )
@@ -105,14 +99,14 @@ class SandboxCalls:
     async def perform(
         self,
         key: str,
-        operation: sandbox_manager_pb2.WorkspaceOperation,
+        first: sandbox_manager_pb2.RunRequest,
         *,
         metadata: Callable[[Replica], CallMetadata],
         claim: Claim,
         signal: AbortSignal,
         max_file_bytes: int | None = None,
     ) -> Ending:
-        """One operation, sent again only while `start` was not.
+        """One operation, which `first` holds, sent again only while `start` was not.
 
         Raises CallFailed, RunAborted, ExecutionFailed (the manager raised). A file larger than
         `max_file_bytes` ends the call and raises CallFailed with TOO_LARGE.
@@ -130,7 +124,7 @@ class SandboxCalls:
                 service=SERVICE,
                 handle=_Conversation(claim, signal, max_file_bytes).handle,
             )
-            return await stream.run(request=operation)
+            return await stream.run(first)
 
         try:
             return await self.at_shard(

@@ -7,7 +7,6 @@ A failure before `start` was handed to the channel means that nothing was done. 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -88,8 +87,8 @@ class StreamCall(Generic[AnswerT]):
         self._aborting: asyncio.Task[None] | None = None
         self.started = False
 
-    async def run(self, **first: Any) -> AnswerT:
-        """The answer; `first` is the part of the first message, for instance `request=…`.
+    async def run(self, first: Any) -> AnswerT:
+        """The answer; `first` is the first message, which holds the request.
 
         Raises CallFailed, and RunAborted when an abort of a kind that `stops` ended it before the start.
         After the start such an abort is sent in band, and the peer's own end is awaited for 10 s.
@@ -98,7 +97,7 @@ class StreamCall(Generic[AnswerT]):
         self._replica.enter()
         try:
             self._dog.arm(self._silence_s)
-            await self._call.write(self._type(**first))
+            await self._call.write(first)
             limit = accepted_limit_s(await self._call.initial_metadata(), self._timings)
             if limit is not None:
                 await self._start(limit)
@@ -129,8 +128,10 @@ class StreamCall(Generic[AnswerT]):
     async def send(self, **part: Any) -> None:
         """Sends one more request message, for instance `ack=…`. A peer that is gone is found by reading."""
         async with self._writing:
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            try:
                 await self._call.write(self._type(**part))
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return
 
     async def _start(self, limit: float) -> None:
         if self._dog.reason is not None:
@@ -155,10 +156,15 @@ class StreamCall(Generic[AnswerT]):
             else:
                 answer = await self._handle(self, reply)
                 if answer is not None:
-                    # The status follows at once; reading it ends the call on both sides.
-                    with contextlib.suppress(grpc.aio.AioRpcError):
-                        await self._call.read()
+                    await self._read_status()
                     return answer
+
+    async def _read_status(self) -> None:
+        """It follows the answer at once; reading it ends the call on both sides."""
+        try:
+            await self._call.read()
+        except grpc.aio.AioRpcError:
+            return
 
     def _on_abort(self, abort: Abort) -> None:
         if not self._stops(abort.kind):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from gateway.engine.contract import EffectRequest
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunContext
-from gateway.executors.effects import js_string, member
+from gateway.executors.effects import SURROGATE_TEXT, js_string, member
 from gateway.executors.mcp import GrpcMcp
+from gateway.executors.run_sandbox import sandbox_for
 from gateway.executors.run_servers import servers_for
 from gateway.executors.sandbox import SandboxCalls
-from gateway.executors.servers_of import sandbox_spec
 from protocol.jsjson import JsonValue, Parsed
 
 
@@ -36,9 +36,11 @@ class GrpcToolExecutor:
         if record is not None:
             return await self._mcp.call(record, effect, run, signal, rejoin)
         document = effect.document
-        spec = sandbox_spec(
-            run.root_manifest, _agent_id(effect), document.get("capabilityId"), document.get("toolName")
-        )
+        try:
+            place = sandbox_for(run)
+        except UnicodeEncodeError:
+            raise ExecutionFailed(SURROGATE_TEXT) from None
+        spec = place.spec(_agent_id(effect), document.get("capabilityId"), document.get("toolName"))
         if spec is None:
             raise ExecutionFailed(
                 f"The tool {document.get('toolName')} is not one that the harness executes."

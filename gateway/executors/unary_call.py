@@ -24,7 +24,7 @@ from gateway.executors.replica import Replica
 from gateway.executors.status import CallFailed, Meaning, failure_of
 from gateway.executors.timings import ExecutorTimings
 from gateway.executors.watchdog import Watchdog
-from services.common.metadata import ACCEPTED, LIMIT_MS, find
+from services.common.metadata import ACCEPTED, LIMIT_MS
 
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -122,9 +122,13 @@ async def _watched(call: Any, dog: Watchdog, timings: ExecutorTimings, service: 
 
 def accepted_limit_s(metadata: Any, timings: ExecutorTimings) -> float | None:
     """When to give up on accepted work, in seconds; None when the metadata does not say accepted."""
-    if find(metadata, ACCEPTED) != "1":
-        return None
-    return limit_s(find(metadata, LIMIT_MS), timings)
+    accepted, own_limit_ms = False, None
+    for name, value in metadata:
+        if name == ACCEPTED:
+            accepted = value == "1"
+        elif name == LIMIT_MS:
+            own_limit_ms = value
+    return limit_s(own_limit_ms, timings) if accepted else None
 
 
 def limit_s(limit_ms: str | int | None, timings: ExecutorTimings) -> float:

@@ -21,6 +21,7 @@ from gateway.executors.effect_result import failed_outcome
 from gateway.executors.effects import SURROGATE_TEXT
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
+from gateway.executors.run_sandbox import workspace_key
 from gateway.executors.sandbox import (
     FULL_NAME,
     SERVICE,
@@ -30,7 +31,6 @@ from gateway.executors.sandbox import (
     SandboxCalls,
     claim_event,
     record_document,
-    workspace_key,
 )
 from gateway.executors.status import CallFailed, Meaning
 from gateway.executors.stream_call import StreamCall, StreamMethod
@@ -160,7 +160,7 @@ class GrpcWorkspaces:
         try:
             return await self._calls.perform(
                 key,
-                request,
+                sandbox_manager_pb2.RunRequest(request=request),
                 metadata=lambda replica: plain_metadata(replica, key),
                 claim=caller.claim_event,
                 signal=signal,
@@ -258,7 +258,7 @@ class GrpcWorkspaces:
                 handle=handle,
                 silence_s=self._timings.workspace,
             )
-            return await stream.run(begin=begin)
+            return await stream.run(sandbox_manager_pb2.SweepRequest(begin=begin))
 
         return await self._calls.at_shard(
             name,

@@ -18,7 +18,7 @@ from gateway.executors.contract import (
     WorkspaceFailed,
 )
 from gateway.executors.factory import connect
-from gateway.executors.sandbox import workspace_key
+from gateway.executors.run_sandbox import workspace_key
 from gateway.executors.workspaces import MAX_FILE_BYTES
 from services.common.errors import Refused, unavailable
 from services.common.metadata import affinity_of
