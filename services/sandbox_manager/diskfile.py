@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 _MODE: Final = 0o600
+TEMPORARY_FILES: Final = "*.json*.tmp"
+"""Names of what is being written."""
 FULL_DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors that end when somebody makes room."""
 
@@ -61,7 +63,12 @@ def replace_file(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Makes the names in a folder last. Raises OSError."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +11,18 @@ from typing import Final, Literal
 
 from protocol.jsjson import JsonError, JsonValue, dumps_bytes, loads
 from services.common.logs import error_text, get_logger
-from services.sandbox_manager.diskfile import FULL_DISK, DiskFile, UnreadableFile, replace_file
+from services.sandbox_manager.diskfile import (
+    FULL_DISK,
+    TEMPORARY_FILES,
+    DiskFile,
+    UnreadableFile,
+    replace_file,
+)
 
 State = Literal["creating", "running", "stopped"]
 
 FILE_NAME: Final = "records.json"
+_BAD_PREFIX: Final = "records.json.bad-"
 _STATES: Final = frozenset({"creating", "running", "stopped"})
 _MEMBERS: Final = ("key", "sessionId", "sandboxId", "backend", "image", "state", "createdAt", "updatedAt")
 _LONGEST_ID: Final = 512
@@ -137,27 +145,33 @@ class RecordStore:
 async def load_records(path: Path, clock: Callable[[], str], stamp: Callable[[], str]) -> RecordStore:
     """Reads records.json and keeps a copy of it as records.json.prev.
 
-    A file that can't be understood is set aside as `records.json.bad-<stamp>`, and the copy of the last
-    start takes its place; the store then also counts folders (`expect_folders`). Raises RecordsUnreadable.
+    A file that can't be understood is kept as `records.json.bad-<stamp>`, and the copy of the last start
+    takes its place. As long as a kept one is there, folders count, too (`expect_folders`). Raises
+    RecordsUnreadable.
     """
     return await asyncio.to_thread(_load, path, clock, stamp)
 
 
 def _load(path: Path, clock: Callable[[], str], stamp: Callable[[], str]) -> RecordStore:
+    for left in path.parent.glob(TEMPORARY_FILES):  # of a process that was killed
+        left.unlink(missing_ok=True)
     previous = path.with_name(f"{FILE_NAME}.prev")
     try:
         data = DiskFile(path).read()
     except UnreadableFile as error:
         raise RecordsUnreadable(f"{path} can't be read: {error}.") from error
     if data is None:
-        return RecordStore(path, (), clock)
+        return _store(path, (), clock)
     records = _understand(data)
     if records is not None:
-        _keep_copy(previous, data)
-        return RecordStore(path, records, clock)
-    aside = path.with_name(f"{FILE_NAME}.bad-{stamp()}")
-    path.rename(aside)
+        _replace(previous, data)
+        return _store(path, records, clock)
+    aside = path.with_name(f"{_BAD_PREFIX}{stamp()}")
+    # A second name, then a new file under the first one: at no moment is there none.
+    aside.unlink(missing_ok=True)
+    os.link(path, aside)
     records = _previous(previous)
+    _replace(path, _render(records))
     get_logger().warning(
         "sandbox_records_malformed",
         file=str(path),
@@ -165,19 +179,24 @@ def _load(path: Path, clock: Callable[[], str], stamp: Callable[[], str]) -> Rec
         records=len(records),
         error="the file is no list of records; the one of the last start and the folders are used",
     )
+    return _store(path, records, clock)
+
+
+def _store(path: Path, records: Iterable[Record], clock: Callable[[], str]) -> RecordStore:
     store = RecordStore(path, records, clock)
-    store.expect_folders(_folders(path.parent))
+    if any(path.parent.glob(f"{_BAD_PREFIX}*")):
+        store.expect_folders(_folders(path.parent))
     return store
 
 
-def _keep_copy(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes) -> None:
     try:
         replace_file(path, data)
     except OSError as error:
         if error.errno not in FULL_DISK:
             raise
         # The way to make room is to remove workspaces, which takes a manager that runs.
-        get_logger().warning("sandbox_records_not_copied", file=str(path), error=error_text(error))
+        get_logger().warning("sandbox_records_not_written", file=str(path), error=error_text(error))
 
 
 def _previous(path: Path) -> list[Record]:

@@ -163,3 +163,34 @@ async def test_without_a_last_state_a_malformed_file_leaves_the_folders(tmp_path
     store = await _load(tmp_path)
     assert store.all() == []
     assert store.existed(LOST)
+
+
+async def test_a_file_that_was_cut_anywhere_loses_no_record_of_the_last_start(tmp_path: Path) -> None:
+    store = await _load(tmp_path)
+    await _put(store, KEY, image="é")
+    await _put(store, OTHER)
+    await _load(tmp_path)
+    whole = (tmp_path / "records.json").read_bytes()
+    (tmp_path / LOST).mkdir()
+    for cut in range(len(whole)):
+        (tmp_path / "records.json").write_bytes(whole[:cut])
+        again = await _load(tmp_path)
+        assert [record.key for record in again.all()] == [KEY, OTHER]
+        assert (tmp_path / "records.json").read_bytes() == whole
+        assert again.existed(LOST)
+
+
+async def test_folders_count_as_long_as_a_malformed_file_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "records.json").write_text("{")
+    (tmp_path / LOST).mkdir()
+    assert (await _load(tmp_path)).existed(LOST)
+    assert (await _load(tmp_path)).existed(LOST)
+    (tmp_path / "records.json.bad-stamp").unlink()
+    assert not (await _load(tmp_path)).existed(LOST)
+
+
+async def test_what_a_killed_writer_left_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / "records.json.4711.tmp").write_text("{")
+    (tmp_path / "records.json.prev.4711.tmp").write_text("{")
+    await _load(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from services.sandbox_manager.contract import BackendError
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.disk.tree import delete_folder, empty_folder, give_tree
+from services.sandbox_manager.diskfile import sync_folder
 
 _T = TypeVar("_T")
 
@@ -122,6 +123,8 @@ class Layout:
             path.rename(trash / f"{key}.{secrets.token_hex(4)}")
         except FileNotFoundError:
             return
+        for folder in (trash, self.root):
+            sync_folder(folder)
         self._purge()
 
     def _keys(self, prefix: str) -> list[str]:
