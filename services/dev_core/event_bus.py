@@ -16,38 +16,51 @@ class Watcher:
     so that what a turn says in a row is read together."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._has_news = False
         self._timer: asyncio.TimerHandle | None = None
+        self._reader: asyncio.Future[bool] | None = None
 
     def tell(self, *, at_once: bool) -> None:
         """The session got events."""
         if at_once:
             self._wake()
-        elif self._timer is None and not self._news.is_set():
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._wake)
+        elif self._timer is None and not self._has_news:
+            self._timer = self._loop.call_later(GATHER_S, self._wake)
 
     def clear(self) -> None:
         """The reader reads now: what came so far is no news any more."""
         self._stop_timer()
-        self._news.clear()
+        self._has_news = False
 
     async def wait(self, seconds: float) -> bool:
-        """Waits for news; False when there were none for so long."""
+        """Waits for news; False when there were none for so long. For one reader at a time."""
+        if self._has_news:
+            return True
+        reader: asyncio.Future[bool] = self._loop.create_future()
+        self._reader = reader
+        timeout = self._loop.call_later(seconds, _answer, reader, False)
         try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await reader
+        finally:
+            timeout.cancel()
+            self._reader = None
 
     def _wake(self) -> None:
         self._stop_timer()
-        self._news.set()
+        self._has_news = True
+        if self._reader is not None:
+            _answer(self._reader, True)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _answer(reader: asyncio.Future[bool], answer: bool) -> None:
+    if not reader.done():
+        reader.set_result(answer)
 
 
 class EventBus:

@@ -104,6 +104,8 @@ class Tx:
 class _Job:
     work: Callable[[Tx], Any]
     done: Callable[[Any, BaseException | None], None]
+    reads: bool = False
+    """It writes nothing."""
     result: Any = None
     error: BaseException | None = None
 
@@ -183,9 +185,9 @@ class Store:
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         """Runs a function that only reads, on everything that is committed."""
-        return await self._future_of(self._reader or self._writer, work)
+        return await self._future_of(self._reader or self._writer, work, reads=True)
 
-    def _future_of(self, lane: _Lane, work: Callable[[Tx], T]) -> asyncio.Future[T]:
+    def _future_of(self, lane: _Lane, work: Callable[[Tx], T], *, reads: bool = False) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
 
         def done(result: Any, error: BaseException | None) -> None:
@@ -196,18 +198,23 @@ class Store:
             else:
                 future.set_exception(error)
 
-        self._queue(lane, work, done)
+        self._queue(lane, work, done, reads=reads)
         return future
 
     def _queue(
-        self, lane: _Lane, work: Callable[[Tx], Any], done: Callable[[Any, BaseException | None], None]
+        self,
+        lane: _Lane,
+        work: Callable[[Tx], Any],
+        done: Callable[[Any, BaseException | None], None],
+        *,
+        reads: bool = False,
     ) -> None:
         if self._closed:
             done(None, StoreFailed("the database is closed"))
             return
         if not lane.new:
             self._loop.call_soon(self._hand_over, lane)
-        lane.new.append(_Job(work, done))
+        lane.new.append(_Job(work, done, reads))
 
     def _hand_over(self, lane: _Lane) -> None:
         jobs, lane.new = lane.new, []
@@ -356,7 +363,8 @@ def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
         if touched is None:
             touched = _run_all(lane, batch, savepoints=True)
         assert touched is not None
-        connection.execute("COMMIT")
+        if connection.in_transaction:
+            connection.execute("COMMIT")
     except sqlite3.Error as error:
         lane.seqs.clear()
         with contextlib.suppress(sqlite3.Error):
@@ -370,14 +378,17 @@ def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
 
 
 def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, bool] | None:
-    """Runs the jobs in a transaction that is left open; the sessions that got events.
+    """Runs the jobs, in a transaction that is left open if they write; the sessions that got events.
 
     A savepoint costs as much as a small write, and a job that refuses mostly has written nothing. So the
     first attempt goes without: None means that a job failed after it had written, and all is undone.
     """
     connection = lane.connection
     touched: dict[str, bool] = {}
-    connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
+    # Reads alone need no transaction where nobody else writes: they see one state as it is.
+    begun = not (lane.writes and all(job.reads for job in batch))
+    if begun:
+        connection.execute("BEGIN IMMEDIATE" if lane.writes else "BEGIN")
     for job in batch:
         tx = Tx(connection, lane.seqs)
         changes = connection.total_changes
@@ -388,7 +399,7 @@ def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, b
         except Exception as error:  # The transaction's own error: its caller gets it.
             lane.seqs.clear()
             job.error = StoreFailed(str(error)) if isinstance(error, sqlite3.Error) else error
-            if not connection.in_transaction:
+            if begun and not connection.in_transaction:
                 # A full disk and the like make SQLite undo everything, not just the statement.
                 raise sqlite3.OperationalError(str(error)) from error
             if savepoints:
