@@ -215,6 +215,13 @@ def _start(path: Path, header: Mapping[str, Any], line: Mapping[str, Any]) -> Re
             raise RecordingUnreadable(f"is damaged: its start has no usable {name}")
     if not isinstance(given["options"].get("yieldAfter", {}), dict):
         raise RecordingUnreadable("is damaged: its start has no usable options")
+    if not isinstance(given.get("routing", {}), dict) or not isinstance(given.get("sessionTools", []), list):
+        raise RecordingUnreadable("is damaged: its start has no usable routing or session tools")
+    left_out, own_hash = line.get("leftOut", []), line.get("manifestHash")
+    if not isinstance(left_out, list) or not all(isinstance(place, str) for place in left_out):
+        raise RecordingUnreadable("is damaged: it does not say what was left out of it")
+    if own_hash is not None and not isinstance(own_hash, str):
+        raise RecordingUnreadable("is damaged: its manifest's hash is not a text")
     if given.get("engine") not in ("agent", "flow"):
         raise RecordingUnreadable("is damaged: its start names no engine")
     if not all(_is_known(outcome) for outcome in given["outcomes"]):
@@ -224,8 +231,8 @@ def _start(path: Path, header: Mapping[str, Any], line: Mapping[str, Any]) -> Re
         header=header,
         input=given,
         transcript=entries_of(transcript),
-        left_out=line.get("leftOut") or (),
-        manifest_hash=line.get("manifestHash"),
+        left_out=left_out,
+        manifest_hash=own_hash,
     )
 
 

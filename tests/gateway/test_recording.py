@@ -710,6 +710,15 @@ def test_a_file_of_any_other_kind_is_refused_in_a_sentence(tmp_path, monkeypatch
         assert "is damaged" in refusal(whole[0], whole[1].replace(name, b'"other":'))
     assert "is damaged" in refusal(whole[0], whole[1].replace(b'"engine":"agent"', b'"engine":"motor"'))
     assert "is damaged" in refusal(whole[0], whole[1].replace(b'"outcomes":[]', b'"outcomes":[{}]'))
+    for member, other in (
+        (b'"routing":{', b'"routing":5,"odd":{'),
+        (b'"sessionTools":[]', b'"sessionTools":{}'),
+        (b'"leftOut":[]', b'"leftOut":5'),
+        (b'"leftOut":[]', b'"leftOut":[5]'),
+        (b'"leftOut":[]', b'"leftOut":[],"manifestHash":5'),
+    ):
+        assert member in whole[1]
+        assert "is damaged" in refusal(whole[0], whole[1].replace(member, other))
     monkeypatch.setattr("gateway.recording.reader.MAX_FILE_BYTES", 10)
     assert "is larger than 10 bytes" in refusal(*whole)
 
