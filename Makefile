@@ -53,7 +53,7 @@ wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a ne
 	@set -- dist/wheels/whippletree-*.whl; \
 	  $(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels "$$1[providers]"
 
-npm: $(VENV)/.npm ## Install the MCP servers of npm that some tests talk to (needs npm; without them those tests are skipped)
+npm: $(VENV)/.npm ## Install the MCP programs of npm that some tests use (needs npm; without them those tests are skipped)
 
 clean: ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist protos/whippletree/v1/*_pb2*.py protos/whippletree/v1/*_pb2*.pyi
@@ -77,7 +77,7 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 $(VENV)/.npm: tests/npm/package.json tests/npm/package-lock.json | $(BIN)/uv
-	@echo "Installing MCP servers of npm..."
+	@echo "Installing MCP programs of npm..."
 	@mkdir -p $(VENV)/npm
 	@cp tests/npm/package.json tests/npm/package-lock.json $(VENV)/npm/
 	@npm ci --prefix $(VENV)/npm --silent --no-audit --no-fund --ignore-scripts
