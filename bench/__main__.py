@@ -25,6 +25,7 @@ NAMES = (
     "engine_growth",
     "flow_map",
     "mcp_many",
+    "mcp_overhead",
 )
 
 

@@ -36,8 +36,9 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 from whippletree.v1 import common_pb2, mcp_pool_pb2, mcp_pool_pb2_grpc
 
 from bench.environment import run_on_uvloop
+from bench.pool_process import TOKEN, pool_process
 from bench.process_costs import cost_of
-from bench.processes import Child, child
+from bench.processes import Child
 from bench.result import BenchResult
 from protocol.jsjson import JsonValue, dumps, loads
 from services.common.channel import bearer, open_channel
@@ -45,7 +46,6 @@ from services.common.channel import bearer, open_channel
 PER_SESSION: Final = 30
 BOUND_S: Final = 300.0
 GONE_BOUND_S: Final = 30.0
-_TOKEN: Final = "ab" * 32
 _LOOK_S: Final = 0.01
 _SCRIPT: Final = str(Path(__file__).with_name("many_server.py"))
 
@@ -96,16 +96,7 @@ def _read(journal: Path) -> _Lived:
 
 async def _measure(place: Path, number: signal.Signals, servers: int) -> dict[str, float]:
     place.mkdir()  # noqa: ASYNC240  (before anything runs)
-    environ = {
-        "PATH": os.environ["PATH"],
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "NYLORUN_GRPC_LISTEN": "127.0.0.1:0",
-        "NYLORUN_GRPC_TOKEN": _TOKEN,
-        "NYLORUN_HARNESS_ROOT": str(place / "root"),
-    }
-    argv = (sys.executable, "-m", "services.mcp_pool.main")
-    async with asyncio.timeout(BOUND_S), child("mcp-pool", argv, environ) as pool:
-        address = str((await pool.ready("grpc_serving"))["address"])
+    async with asyncio.timeout(BOUND_S), pool_process(place) as (pool, address):
         await _open(address, place / "warm", {"warm": ()})
         before, files = cost_of(pool.pid).resident_mib, _open_files(pool.pid)
         began = time.perf_counter()
@@ -151,7 +142,7 @@ async def _open(address: str, journal: Path, servers: Mapping[str, tuple[str, ..
                         text=dumps({"capabilities": [{"id": "cap", "mcpServers": mine}]})
                     ),
                 ),
-                metadata=bearer(_TOKEN),
+                metadata=bearer(TOKEN),
                 timeout=BOUND_S,
             )
             diagnostics = loads(reply.diagnostics.text)

@@ -52,3 +52,11 @@ def test_many_mcp_servers_cost_little_and_leave_nothing_however_the_pool_ends() 
     assert figures["left"] == 0
     assert figures["seconds_after_term"] < 5 * 8
     assert figures["seconds_after_kill"] < 5 * 3
+
+
+def test_mcp_overhead_stands_beside_the_official_client() -> None:
+    result = run_bench("mcp_overhead", "--calls", "20", "--proxy", "/not/installed")
+    assert set(result["baseline"]) == {"sdk_cpu_ms", "sdk_ms_p50", "sdk_ms_p99"}
+    assert result["ratio"]["ours_over_sdk_p50"] == pytest.approx(
+        result["figures"]["ours_ms_p50"] / result["baseline"]["sdk_ms_p50"], rel=0.01
+    )
