@@ -31,8 +31,8 @@ from gateway.executors.contract import (
     WorkspaceFailed,
 )
 from gateway.executors.factory import ConnectedExecutors, connect
-from gateway.executors.run_servers import servers_for
 from gateway.executors.run_sandbox import workspace_key
+from gateway.executors.run_servers import servers_for
 from gateway.executors.servers_of import sandbox_spec
 from gateway.recording.left_out import without_secrets
 from gateway.recording.reader import Recording

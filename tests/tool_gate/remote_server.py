@@ -11,6 +11,7 @@ import contextlib
 import json
 import socket
 import sys
+import warnings
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,8 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.streamable_http import EventStore
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+from mcp.types import ImageContent, TextContent
 from pydantic import BaseModel
 
 Kind = Literal["events", "json", "sse"]
@@ -129,6 +132,32 @@ def make_server(remote: Remote) -> MCPServer:
         await ctx.close_sse_stream()
         await remote.hold.wait()
         return "after all"
+
+    @server.tool(structured_output=False)
+    async def asks(ctx: Context) -> str:
+        """Asks its client this and that before it answers."""
+        remote.note("asks")
+        warnings.simplefilter("ignore", MCPDeprecationWarning)
+        said = []
+        for ask in (ctx.session.send_ping, ctx.session.list_roots, partial(ctx.session.elicit_form, "?", {})):
+            try:
+                answer = await ask()
+                said.append(str(answer.model_dump(exclude_none=True)))
+            except MCPError as error:
+                said.append(str(error.error.code))
+        await ctx.session.send_tool_list_changed()
+        await ctx.info("a message for the log")
+        return " ".join(said)
+
+    @server.tool(structured_output=False)
+    def mixed() -> list[TextContent | ImageContent]:
+        """Text, an image, text."""
+        remote.note("mixed")
+        return [
+            TextContent(type="text", text="a"),
+            ImageContent(type="image", data="aGk=", mime_type="image/png"),
+            TextContent(type="text", text="b"),
+        ]
 
     @server.tool()
     def fail() -> str:

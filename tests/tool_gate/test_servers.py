@@ -22,6 +22,8 @@ async def test_a_server_is_connected_listed_and_called(tmp_path, kind):
             "big",
             "wait",
             "interrupted",
+            "asks",
+            "mixed",
             "fail",
             "leak",
         ]
@@ -62,6 +64,14 @@ async def test_a_cancel_is_passed_on_and_the_call_is_uncertain_from_then_on(tmp_
         assert len(remote.calls) == 1
         # The connection lives on.
         assert (await it.client.call("echo", {"said": "y"}, effect="e2")).body["ok"]
+
+
+@pytest.mark.spec("mcp-pool:11.41")
+@pytest.mark.parametrize("kind", ["events", "sse"])
+async def test_a_server_s_own_requests_are_answered_while_its_call_is_under_way(tmp_path, kind):
+    async with serving(kind) as remote, gate(tmp_path, manifest(remote.declaration)) as it:
+        answer = await it.client.call("asks")
+        assert answer.body["result"]["content"][0]["text"] == "{} -32601 -32601"
 
 
 @pytest.mark.parametrize("kind", KINDS)
