@@ -1,32 +1,27 @@
-"""`whippletree healthcheck`: one question to a process on this machine, for container health checks."""
+"""`whippletree healthcheck`: one question to a process on this machine, for container health checks.
+
+Containers ask every few seconds, so nothing is imported that the question at hand can do without.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
-
-import services.common.grpc_env  # noqa: F401  (before grpc)
-
-# isort: split
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from typing import Final, NamedTuple
 
 TIMEOUT_S: Final = 3.0
 LOOPBACK: Final = "127.0.0.1"
+_MOST_BYTES: Final = 64 * 1024
 
 
 class Unhealthy(Exception):
     """The process doesn't work, or doesn't answer; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcService:
+class GrpcService(NamedTuple):
     """A service behind gRPC: its full name and its usual port."""
 
     full_name: str
@@ -72,19 +67,19 @@ def check(service: str | None, environ: Mapping[str, str]) -> None:
 
 def _check_gateway(environ: Mapping[str, str]) -> None:
     port = environ.get("NYLORUN_HARNESS_HEALTH_PORT", "").strip() or "4300"
-    answer = _get_json(f"http://{LOOPBACK}:{port}/health")
+    answer = _get_json(f"{LOOPBACK}:{port}", "/health")
     if answer.get("connected") is not True:
         raise Unhealthy("The gateway runs, but is not connected to its core; its log says why.")
 
 
 def _check_core(environ: Mapping[str, str]) -> None:
     listen = environ.get("WHIPPLETREE_CORE_HTTP_LISTEN", "").strip() or f"{LOOPBACK}:4000"
-    _get_json(f"http://{_local(listen)}/health")
+    _get_json(_local(listen), "/health")
 
 
 def _check_gate(environ: Mapping[str, str]) -> None:
     listen = environ.get("WHIPPLETREE_TOOL_GATE_LISTEN", "").strip() or f"{LOOPBACK}:4100"
-    _get_json(f"http://{_local(listen)}/ready")
+    _get_json(_local(listen), "/ready")
 
 
 def _check_any(environ: Mapping[str, str]) -> None:
@@ -104,6 +99,13 @@ class _WrongService(Unhealthy):
 def _check_grpc(service: GrpcService, environ: Mapping[str, str]) -> None:
     listen = environ.get("NYLORUN_GRPC_LISTEN", "").strip() or f"{LOOPBACK}:{service.port}"
     target = listen if listen.startswith("unix:") else _local(listen)
+
+    import services.common.grpc_env  # noqa: F401  (before grpc)
+
+    # isort: split
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
     with grpc.insecure_channel(target) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
@@ -122,13 +124,29 @@ def _local(listen: str) -> str:
     return f"{LOOPBACK if host in ('', '0.0.0.0', '[::]', '*') else host}:{port}"
 
 
-def _get_json(url: str) -> dict[str, object]:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def _get_json(address: str, path: str) -> dict[str, object]:
+    """The document behind a path. HTTP/1.0: the answer is not chunked and ends with the connection."""
+    host, _, port = address.rpartition(":")
+    request = f"GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n"
     try:
-        with opener.open(url, timeout=TIMEOUT_S) as answer:
-            document = json.loads(answer.read(1 << 16))
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise Unhealthy(f"{url} does not answer.") from error
+        with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S) as connection:
+            connection.sendall(request.encode("ascii"))
+            answer = _read_all(connection)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        if head.split(b" ", 2)[1:2] != [b"200"]:
+            raise ValueError("not a good answer")
+        document = json.loads(body)
+    except (OSError, ValueError) as error:
+        raise Unhealthy(f"http://{address}{path} does not answer.") from error
     if not isinstance(document, dict):
-        raise Unhealthy(f"{url} answers something else than a health report.")
+        raise Unhealthy(f"http://{address}{path} answers something else than a health report.")
     return document
+
+
+def _read_all(connection: socket.socket) -> bytes:
+    """What comes until the end, at most 64 KiB and some 3 s between two pieces."""
+    pieces, size = [], 0
+    while size < _MOST_BYTES and (piece := connection.recv(_MOST_BYTES)):
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)

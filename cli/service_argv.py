@@ -25,11 +25,6 @@ class ServiceChoice:
     service: str
 
 
-def is_service_form(argv: Sequence[str]) -> bool:
-    """True when the first argument belongs to the `--service` form."""
-    return bool(argv) and argv[0].split("=", 1)[0] in ("--service", "--role")
-
-
 def parse_service(argv: Sequence[str]) -> ServiceChoice:
     """Reads `--service NAME` or `--service=NAME`. Raises ArgvError."""
     value: str | None = None

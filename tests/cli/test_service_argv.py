@@ -1,7 +1,7 @@
 import pytest
 
-from cli.main import run
-from cli.service_argv import ArgvError, is_service_form, parse_service
+from cli.main import is_service_form, run
+from cli.service_argv import ArgvError, parse_service
 
 
 @pytest.mark.spec("operations:13.2")

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import descriptor_pool
 from whippletree.v1 import admin_pb2, mcp_pool_pb2, model_executor_pb2, sandbox_manager_pb2
 
-from cli.main import app
+from cli.commands import app
 from cli.service_argv import parse_service
 from gateway.health import OWN_NAME
 from services.dev_core.http.openapi import document
