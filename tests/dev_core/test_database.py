@@ -275,6 +275,19 @@ async def test_no_question_about_one_session_walks_the_others(store: Store) -> N
     assert [plan for plan in looks if not any(name in plan.partition(": ")[0] for name in narrow)] == []
 
 
+async def test_the_newest_turn_is_found_without_looking_at_the_others(store: Store) -> None:
+    def plan(tx: Tx) -> list[str]:
+        class Spy(Tx):
+            def one(self, sql: str, parameters: Iterable[Any] = ()) -> Row | None:
+                return ("\n".join(step[3] for step in self.all(f"EXPLAIN QUERY PLAN {sql}", parameters)),)
+
+        return list(sessions.last_turn(Spy(tx._connection), "s") or ())
+
+    (steps,) = await store.read(plan)
+    assert "turns_of_session" in steps
+    assert "TEMP B-TREE" not in steps
+
+
 def said(text: str, session_id: str = "s") -> Callable[[Tx], int]:
     def work(tx: Tx) -> int:
         return events.append(tx, session_id, text, "t", "{}", 0)

@@ -149,7 +149,11 @@ CREATE TABLE removals (
 CREATE INDEX workspaces_of_session ON workspaces(session_id);
 """
 
-STEPS: Final = (_VERSION_1, _VERSION_2)
+_VERSION_3: Final = """
+CREATE INDEX turns_of_session ON turns(session_id);
+"""
+
+STEPS: Final = (_VERSION_1, _VERSION_2, _VERSION_3)
 """What leads from each version to the next; the version is the number of steps taken."""
 SCHEMA_VERSION: Final = len(STEPS)
 

@@ -171,6 +171,6 @@ def last_turn(tx: Tx, session_id: str) -> tuple[str, str, int, int | None, str |
     """Id, status, start, end and result of the newest turn."""
     return tx.one(
         "SELECT turn_id, status, started_ms, ended_ms, result FROM turns WHERE session_id = ? "
-        "ORDER BY +rowid DESC LIMIT 1",
+        "ORDER BY rowid DESC LIMIT 1",
         (session_id,),
     )
