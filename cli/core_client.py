@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import quote
 
 import aiohttp
+
+from services.common.settings import Environment
 
 Document = dict[str, Any]
 TURN_ENDS: Final = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.paused"})
@@ -21,16 +23,32 @@ class CoreError(Exception):
     """The core refused; the text is its own."""
 
 
-class CoreClient:
-    """Use as `async with CoreClient(url) as core`."""
+def core_token(environ: Mapping[str, str]) -> str | None:
+    """The bearer that a core started with this environment asks for; None where it asks for none.
 
-    def __init__(self, url: str) -> None:
+    Raises CoreError when the setting can't be read.
+    """
+    env = Environment(environ)
+    token = env.secret("WHIPPLETREE_CORE_TOKEN")
+    if env.problems:
+        raise CoreError(env.problems[0])
+    return token
+
+
+class CoreClient:
+    """Use as `async with CoreClient(url) as core`. `token` is the core's bearer, where it asks for one."""
+
+    def __init__(self, url: str, *, token: str | None = None) -> None:
         self._url = url
+        self._token = token
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CALL_S, sock_read=_SILENCE_S)
-        self._http = aiohttp.ClientSession(timeout=timeout, read_bufsize=_LONGEST_EVENT_BYTES)
+        headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+        self._http = aiohttp.ClientSession(
+            timeout=timeout, headers=headers, read_bufsize=_LONGEST_EVENT_BYTES
+        )
         return self
 
     async def __aexit__(

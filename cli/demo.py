@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from cli.core_client import CoreClient, CoreError, Document
+from cli.core_client import CoreClient, CoreError, Document, core_token
 from cli.demo_agent import QUESTION, manifest
 from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
@@ -93,7 +93,7 @@ async def _demo(plan: StackPlan, stay: bool) -> int:
 
 
 async def _turn(stack: RunningStack) -> None:
-    async with CoreClient(stack.plan.core_url()) as core:
+    async with CoreClient(stack.plan.core_url(), token=core_token(stack.plan.environ)) as core:
         await core.put_agent(AGENT, manifest(sys.executable))
         session = await core.create_session(AGENT)
         print(f"\nYou:   {QUESTION}", flush=True)

@@ -93,6 +93,10 @@ async def test_a_session_keeps_its_manifest_when_its_agent_is_replaced(core: Cor
     ("body", "expected"),
     [
         ({"text": "a", "metadata": {"k": 1}}, {"text": "a", "metadata": {"k": 1}}),
+        # Empty is a message, too: the engine takes it (agent-engine 5).
+        ({"text": ""}, ""),
+        ({"content": []}, {"content": []}),
+        ({"data": ""}, ""),
         ({"content": "a"}, "a"),
         ({"content": [{"type": "text", "text": "a"}]}, {"content": [{"type": "text", "text": "a"}]}),
         (
