@@ -1,14 +1,22 @@
 """What the n-th model call of a session costs as its transcript grows.
 
 An engine is driven through one long turn: each step appends an answer that calls a tool, and the tool's
-result, one entry of 1 KiB each, and then asks for the next model call. Timed is everything from the tool's
-result to that request, in CPU time. The request's hash goes over the whole conversation by its nature and is
-timed apart; so is, in another turn, writing the call into its gRPC message. Beside it, for every length, what
-a whole turn costs that finds so many entries: its start, one model call and its end.
+result, one entry of 1 KiB each, and then asks for the next model call, which is written for the wire as the
+gateway writes it. All of it happens step by step in the one turn, in CPU time, so that each part finds the
+processor's caches as the parts before it left them: after megabytes were hashed and copied.
 
-Figures, at 10 and at the last entry: `call_ms_*` without the hash pass, `hash_ms_*`, `message_ms_*`,
-`turn_ms_*` without the hash pass. Each is the median of the calls around that length.
-Ratio: `call_2000_over_10`, and the others alike (named by the entries that were asked for).
+Figures, at 10 and at the last entry, each the median of the calls around that length:
+  call_ms_*     the engine, from the tool's result to the next model call, without the hash pass
+  hash_ms_*     the hash pass: the request's hash goes over the whole conversation by its nature
+  message_ms_*  writing the call into its gRPC message, which holds the whole conversation by its nature:
+                one pass over the pieces that the engine keeps, and one copy of their bytes
+  whole_ms_*    all three
+  message_kib_* the size of that message
+  turn_ms_*     a whole turn that finds so many entries (its start, one model call, its end), without the
+                hash pass and without a message
+Baseline: `hash_ms_*`, and `copy_ms_*`, copying the bytes of a finished message once.
+Ratio: `call_2000_over_10`, and the others alike (named by the entries that were asked for), and
+`message_over_copy_2000`.
 """
 
 from __future__ import annotations
@@ -38,7 +46,10 @@ FIRST: Final = 10
 _NEAR: Final = 10
 """Calls on each side of a length that its median is taken of."""
 _TURN_ROUNDS: Final = 15
+_COPIES: Final = 10
 _HASH: Final = "hash_pieces"
+_PARTS: Final = ("call_ms", "hash_ms", "message_ms", "whole_ms", "message_kib", "turn_ms", "copy_ms")
+_BASELINE: Final = ("hash_ms", "copy_ms")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -53,21 +64,23 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def run(flags: argparse.Namespace) -> BenchResult:
     """Measures."""
     last = max(flags.entries, FIRST * 2)
-    parts: dict[str, _Part] = {name: _Part() for name in ("call", "hash", "message", "turn")}
+    parts: dict[str, _Part] = {name: _Part() for name in _PARTS}
     with _hash_timed() as clock:
         for _ in range(flags.rounds):
             _one_turn(last, flags.bytes, clock, parts)
-        _messages(last, flags.bytes, parts["message"])
         for length in (FIRST, last):
-            _whole_turns(length, flags.bytes, clock, parts["turn"])
-    figures = {
-        f"{name}_ms_{length}": part.at(length) for name, part in parts.items() for length in (FIRST, last)
-    }
+            _whole_turns(length, flags.bytes, clock, parts["turn_ms"])
+    found = {f"{name}_{length}": part.at(length) for name, part in parts.items() for length in (FIRST, last)}
+    timed = [name for name in _PARTS if name.endswith("_ms") and name not in _BASELINE]
     ratio = {
-        f"{name}_{last}_over_{FIRST}": figures[f"{name}_ms_{last}"] / figures[f"{name}_ms_{FIRST}"]
-        for name in parts
+        f"{name.removesuffix('_ms')}_{last}_over_{FIRST}": found[f"{name}_{last}"] / found[f"{name}_{FIRST}"]
+        for name in timed
     }
-    baseline = {f"hash_ms_{length}": figures[f"hash_ms_{length}"] for length in (FIRST, last)}
+    ratio[f"message_over_copy_{last}"] = found[f"message_ms_{last}"] / found[f"copy_ms_{last}"]
+    baseline = {
+        f"{name}_{length}": found[f"{name}_{length}"] for name in _BASELINE for length in (FIRST, last)
+    }
+    figures = {name: value for name, value in found.items() if not name.startswith("copy_ms")}
     return BenchResult("long_session", figures, baseline, ratio)
 
 
@@ -122,15 +135,48 @@ def _hash_timed() -> Iterator[_Clock]:
 def _one_turn(last: int, size: int, clock: _Clock, parts: dict[str, _Part]) -> None:
     player = Player(checkpoint("t_long", "go"))
     player.start()
+    rest = model_executor_pb2.ModelCallRequest(invocation_id="inv_bench")
+    finished: list[tuple[int, bytes]] = []
     gc.collect()
     for length in range(1, last + 2, 2):
         clock.take()
         began = time.thread_time()
         _step(player, length, size)
-        spent = (time.thread_time() - began) * 1000
+        asked = time.thread_time()
+        message = _message(player, rest)
+        written = time.thread_time()
         hashed = clock.take()
-        parts["call"].add(length + 2, spent - hashed)
-        parts["hash"].add(length + 2, hashed)
+        if length + 3 in (FIRST, last) or length + 2 in (FIRST, last):
+            finished.append((length + 2, message))
+        spent = {
+            "call_ms": (asked - began) * 1000 - hashed,
+            "hash_ms": hashed,
+            "message_ms": (written - asked) * 1000,
+            "whole_ms": (written - began) * 1000,
+            "message_kib": len(message) / 1024,
+        }
+        for name, value in spent.items():
+            parts[name].add(length + 2, value)
+    # Afterwards, or the copies would cost the engine its caches once more.
+    for length, message in finished:
+        for _ in range(_COPIES):
+            parts["copy_ms"].add(length, _copying(message))
+
+
+def _message(player: Player, rest: model_executor_pb2.ModelCallRequest) -> bytes:
+    """The model call that the engine waits for, as it crosses to the model-executor."""
+    (model,) = player.waiting
+    call = player.waiting[model].model_call
+    assert call is not None
+    return WrittenCall(rest, call.parts).SerializeToString()
+
+
+def _copying(message: bytes) -> float:
+    """Milliseconds that copying a message once takes, into memory of its own."""
+    view = memoryview(message)
+    began = time.thread_time()
+    bytes(view)
+    return (time.thread_time() - began) * 1000
 
 
 _CANDIDATE_ROOM: Final = 320
@@ -144,23 +190,6 @@ def _step(player: Player, length: int, size: int) -> None:
     player.answer(model, asks(f"c{length}", filler="a" * (size - _CANDIDATE_ROOM)))
     (tool,) = player.waiting
     player.answer(tool, {"kind": "completed", "output": "r" * (size - _RESULT_ROOM)})
-
-
-def _messages(last: int, size: int, part: _Part) -> None:
-    """In a turn of its own, as megabytes that are written leave nothing of the engine's in the caches."""
-    player = Player(checkpoint("t_long", "go"))
-    player.start()
-    rest = model_executor_pb2.ModelCallRequest(invocation_id="inv_bench")
-    for length in range(1, last + 2, 2):
-        _step(player, length, size)
-        if min(abs(length + 2 - at) for at in (FIRST, last)) > _NEAR:
-            continue
-        (model,) = player.waiting
-        call = player.waiting[model].model_call
-        assert call is not None
-        began = time.thread_time()
-        WrittenCall(rest, call.parts).SerializeToString()
-        part.add(length + 2, (time.thread_time() - began) * 1000)
 
 
 def _whole_turns(length: int, size: int, clock: _Clock, part: _Part) -> None:

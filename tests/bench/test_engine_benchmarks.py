@@ -7,7 +7,12 @@ from tests.bench.support import run_bench
 
 def test_long_session_shows_the_call_apart_from_the_hash_pass() -> None:
     result = run_bench("long_session", "--entries", "200", "--rounds", "1")
-    assert {"call_ms_10", "call_ms_200", "hash_ms_10", "hash_ms_200"} <= set(result["figures"])
+    shown = ("call_ms", "hash_ms", "message_ms", "whole_ms", "message_kib", "turn_ms")
+    assert {f"{name}_{length}" for name in shown for length in (10, 200)} == set(result["figures"])
+    whole, parts = result["figures"]["whole_ms_200"], ("call_ms_200", "hash_ms_200", "message_ms_200")
+    # Each is a median of its own.
+    assert 0.5 * whole < sum(result["figures"][name] for name in parts) < 2 * whole
+    assert result["figures"]["message_kib_200"] > 10 * result["figures"]["message_kib_10"]
     assert result["ratio"]["hash_200_over_10"] > 2
     assert 0 < result["ratio"]["call_200_over_10"] < 10
 
