@@ -132,6 +132,7 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
         return given | {
             "WHIPPLETREE_CORE_HTTP_LISTEN": f"{HOST}:{ports.core_http}",
             "WHIPPLETREE_CORE_HARNESS_LISTEN": f"{HOST}:{ports.core_harness}",
+            "WHIPPLETREE_FLEET_URLS": f"http://127.0.0.1:{ports.health}",
             "WHIPPLETREE_CORE_DB": given.get("WHIPPLETREE_CORE_DB") or str(state.database),
             "WHIPPLETREE_STATE_DIR": str(state.path),
             "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),

@@ -18,10 +18,11 @@ class Stage:
 
 
 STAGES = (
-    Stage("unit", 480, ("-m", "not system and not faults and not engine")),
+    Stage("unit", 480, ("-m", "not system and not faults and not engine and not browser")),
     Stage("system", 480, ("-m", "system and not faults")),
     Stage("faults", 480, ("-m", "faults")),
     Stage("engine", 360, ("-m", "engine")),
+    Stage("browser", 240, ("-m", "browser")),
 )
 """Together with the installation they stay under 40 minutes."""
 

@@ -108,6 +108,17 @@ def _facts(replica: Replica) -> dict[str, JsonValue]:
             "apiMajor": known.api_major,
             "facts": {name: known.facts[name] for name in sorted(known.facts)},
         }
+    stats = replica.stats
+    if stats is not None:
+        facts |= {
+            "draining": stats.draining,
+            "running": len(stats.in_flight),
+            "counts": {name: stats.counts[name] for name in sorted(stats.counts)},
+            "latencies": [
+                {"kind": one.kind, "boundsMs": list(one.bounds_ms), "counts": list(one.counts)}
+                for one in stats.latencies
+            ],
+        }
     return facts
 
 

@@ -58,6 +58,7 @@ class Replica:
         self.used = 0
         """When it was last chosen, in calls of its set."""
         self.description: admin_pb2.DescribeReply | None = None
+        self.stats: admin_pb2.StatsReply | None = None
         self.problem: str | None = "It has not answered yet."
         self._service = service
         self._full_name = full_name
@@ -160,6 +161,7 @@ class Replica:
         while True:
             self._asked.clear()
             await self._describe()
+            await self._ask_stats()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._timings.describe_every):
                     await self._asked.wait()
@@ -189,6 +191,16 @@ class Replica:
             if self._healthy:
                 self.problem = None
         self._settle()
+
+    async def _ask_stats(self) -> None:
+        """What it does, for people: nothing depends on it."""
+        self.stats = None
+        if self.description is None:
+            return
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            self.stats = await self.admin.Stats(
+                admin_pb2.StatsRequest(), metadata=self.bearer, timeout=self._timings.describe
+            )
 
     def _complain(self, problem: str) -> None:
         """It answers and is of no use: said once, until it is fixed."""

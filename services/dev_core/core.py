@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -15,6 +16,7 @@ from services.dev_core.effects import actions
 from services.dev_core.effects.actions import Resolved
 from services.dev_core.effects.held import storable
 from services.dev_core.event_bus import EventBus
+from services.dev_core.fleet import FleetView
 from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.harness.workspaces import Workspaces
 from services.dev_core.manifests import ManifestRefused, check_manifest
@@ -23,6 +25,7 @@ from services.dev_core.session_files import SessionFiles
 from services.dev_core.store import agents, effects, events, sessions
 from services.dev_core.store.agents import Agent
 from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.effects import Effect
 from services.dev_core.store.events import Event
 from services.dev_core.store.sessions import Session
 from services.dev_core.turns import answers, messages
@@ -48,11 +51,19 @@ class SessionView:
 class Core:
     """The operations behind the HTTP API. Every method raises Problem, and StoreFailed of the database."""
 
-    def __init__(self, store: Store, scheduler: Scheduler, bus: EventBus, blobs: Blobs) -> None:
+    def __init__(
+        self,
+        store: Store,
+        scheduler: Scheduler,
+        bus: EventBus,
+        blobs: Blobs,
+        fleet_urls: Sequence[str] = (),
+    ) -> None:
         self.store: Final = store
         self.scheduler: Final = scheduler
         self.bus: Final = bus
         self.workspaces: Final = Workspaces(scheduler.connections)
+        self.fleet: Final = FleetView(fleet_urls)
         self.files: Final = SessionFiles(store, blobs, self.workspaces)
 
     # Agents
@@ -180,13 +191,25 @@ class Core:
         )
 
     async def effects(
-        self, session_id: str, turn_id: str | None, after: int, limit: int
-    ) -> list[tuple[int, effects.Effect]]:
-        """Effects of a session in the order they were asked for."""
+        self, session_id: str, turn_id: str | None, after: int, limit: int, *, brief: bool = False
+    ) -> list[tuple[int, Effect]]:
+        """Effects of a session in the order they were asked for; `brief` leaves their documents out."""
         wanted = None if turn_id is None else storable(turn_id)
+        read = effects.brief_of_session if brief else effects.of_session
         return await self.store.read(
-            partial(effects.of_session, session_id=session_id, turn_id=wanted, after=after, limit=limit)
+            partial(read, session_id=session_id, turn_id=wanted, after=after, limit=limit)
         )
+
+    async def effect(self, session_id: str, effect_id: str) -> Effect:
+        """One effect."""
+        found = await self.store.read(
+            partial(effects.load, session_id=storable(session_id), effect_id=storable(effect_id))
+        )
+        if found is None:
+            raise Problem(
+                "not_found", f"Session {session_id} has no effect {effect_id!r}: /effects lists them."
+            )
+        return found
 
     # Turns
 

@@ -106,7 +106,7 @@ def _build(
     )
     bus = EventBus()
     store.on_events = bus.announce
-    core = Core(store, scheduler, bus, blobs)
+    core = Core(store, scheduler, bus, blobs, settings.fleet_urls)
     poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
     requests.attach(scheduler, poster)
     return core, requests, poster

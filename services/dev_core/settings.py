@@ -59,6 +59,7 @@ class Settings:
     model_recovers: bool = True
     fixture_model: bool = False
     sweep_ms: int = SWEEP_MS
+    fleet_urls: tuple[str, ...] = ()
     log_level: str = "info"
     ping_ms: int = PING_MS
     silence_ms: int = SILENCE_MS
@@ -107,6 +108,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         run_token_ms=env.integer("WHIPPLETREE_CORE_RUN_TOKEN_MS", 900_000, 1_000, _DAY_MS),
         model_recovers=env.flag("WHIPPLETREE_CORE_MODEL_RECOVERS", True),
         fixture_model=env.flag("WHIPPLETREE_CORE_FIXTURE_MODEL", False),
+        fleet_urls=_urls(env, "WHIPPLETREE_FLEET_URLS"),
         sweep_ms=env.integer("WHIPPLETREE_CORE_SWEEP_MS", SWEEP_MS, 100, _DAY_MS),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),
     )
@@ -123,6 +125,18 @@ def _address(env: Environment, name: str, default: Address) -> Address:
         env.problem(f"{name} must be host:port.")
         return default
     return Address(match[1].strip("[]"), int(match[2]))
+
+
+def _urls(env: Environment, name: str) -> tuple[str, ...]:
+    found = []
+    for part in (env.text(name) or "").split(","):
+        url = part.strip().rstrip("/")
+        if not url:
+            continue
+        if re.fullmatch(r"https?://[^\s/?#@]+", url) is None:
+            env.problem(f"{name} is a comma list of http addresses such as http://127.0.0.1:4300.")
+        found.append(url)
+    return tuple(found)
 
 
 def _hosts(env: Environment, name: str) -> tuple[str, ...]:

@@ -393,7 +393,7 @@ async def test_a_token_is_asked_for_everywhere_but_at_health() -> None:
         assert (await core.get("/v1/agents")).status == 200
         for given in (None, "Bearer", "Bearer wrong", "Basic secret-token", "Bearer secret-tokenx"):
             headers = {"Authorization": given or ""}
-            for path in ("/v1/agents", "/", "/openapi.json", "/unknown"):
+            for path in ("/v1/agents", "/plain", "/openapi.json", "/unknown", "/sessions/a/b"):
                 answer = await core.call("GET", path, headers=headers)
                 assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
             assert (await core.call("GET", "/health", headers=headers)).status == 200
@@ -412,7 +412,8 @@ async def test_the_description_names_every_route(core: CoreClient) -> None:
         for route in server._runner.app.router.routes()
         if route.method != "HEAD" and route.resource is not None
     }
-    pages = {("get", "/"), ("get", "/sessions/{session}"), ("get", "/openapi.json")}
+    paths = ("/", "/agents", "/fleet", "/sessions/{session}", "/console/{file}", "/openapi.json")
+    pages = {("get", path) for path in (*paths, "/plain", "/plain/sessions/{session}")}
     assert {(m, p.replace("{effect}", "{effect}")) for m, p in routed} - pages == described
     refs = set()
 
@@ -436,7 +437,7 @@ async def test_the_page_shows_hostile_content_as_text(core: CoreClient) -> None:
     assert (await core.put("/v1/agents/%3Cb%3E", {"manifest": manifest})).status == 201
     session_id = await core.session("<b>")
     await core.say(session_id, hostile)
-    for path in ("/", f"/sessions/{session_id}"):
+    for path in ("/plain", f"/plain/sessions/{session_id}"):
         page = await core.get(path)
         assert page.status == 200
         assert "<script" not in page.body
@@ -447,4 +448,18 @@ async def test_the_page_shows_hostile_content_as_text(core: CoreClient) -> None:
         assert "script-src" not in policy
     assert "&lt;script&gt;alert(1)" in page.body
     assert "turn.started" in page.body
-    assert (await core.get("/sessions/unknown")).status == 404
+    assert (await core.get("/plain/sessions/unknown")).status == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/agents", "/fleet", "/sessions/any", "/console/main.js"])
+async def test_the_console_runs_nothing_but_its_own_files_and_is_open(path: str) -> None:
+    async with running_core(core_token="secret-token") as core:
+        answer = await core.call("GET", path, headers={"Authorization": ""})
+        assert answer.status == 200
+        policy = answer.headers["Content-Security-Policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        tag = {"Authorization": "", "If-None-Match": answer.headers["ETag"]}
+        assert (await core.call("GET", path, headers=tag)).status == 304
+        assert (await core.call("GET", "/console/../core.py", headers={"Authorization": ""})).status != 200

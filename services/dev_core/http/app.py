@@ -14,6 +14,7 @@ from protocol import jsjson
 from protocol.jsjson import JsonDepthError, JsonError
 from services.common.hosts import HostCheck
 from services.common.logs import error_text, get_logger
+from services.dev_core.console.pages import is_console
 from services.dev_core.problems import Problem
 from services.dev_core.store.database import StoreFailed
 
@@ -117,7 +118,7 @@ def _check_token(token: str | None) -> Middleware:
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if known is not None and request.path not in _OPEN_PATHS:
+        if known is not None and request.path not in _OPEN_PATHS and not is_console(request.path):
             scheme, _, given = request.headers.get("Authorization", "").partition(" ")
             digest = hashlib.sha256(given.strip().encode("utf-8", "surrogateescape")).digest()
             if scheme.lower() != "bearer" or not hmac.compare_digest(digest, known):

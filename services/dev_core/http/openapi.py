@@ -138,9 +138,16 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "status": {"enum": ["invoking", "pending", "completed", "uncertain"]},
             "attempts": _INTEGER,
             "startedAt": _TIME,
-            "request": _ANY_OBJECT,
         },
-        {"endedAt": _TIME, "durationMs": _INTEGER, "outcome": _ref("Outcome"), "error": _STRING},
+        {
+            "endedAt": _TIME,
+            "durationMs": _INTEGER,
+            "request": _ANY_OBJECT,
+            "outcome": _ref("Outcome"),
+            "error": _STRING,
+            "label": {**_ANY_OBJECT, "description": "Instead of the documents, with `documents=0`."},
+            "failed": {"const": True, "description": "With `documents=0`: the outcome is a failure."},
+        },
     ),
     "Effects": _object({"effects": _list(_ref("Effect"))}, {"after": _INTEGER}),
     "Agents": _object({"agents": _list(_ref("Agent"))}),
@@ -193,6 +200,17 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         "description": "`{kind: listed, path, listing: {entries: [{path, size}], truncated}}`, or `{kind: "
         "missing, path}`.",
     },
+    "Log": _object({"events": _list(_ref("Event"))}, {"after": _INTEGER}),
+    "Fleet": _object(
+        {
+            "gateways": _list(
+                _object(
+                    {"url": _STRING, "reachable": {"type": "boolean"}},
+                    {"fleet": _ANY_OBJECT, "reason": _STRING},
+                )
+            )
+        }
+    ),
     "Health": _object({"status": {"const": "ok"}, "service": _STRING}, {"harness": _ANY_OBJECT}),
 }
 
@@ -379,11 +397,26 @@ def document() -> Schema:
                 "What the turns did outside, with times and attempts",
                 answers={200: "Effects"},
                 path=in_session,
-                query=("turnId", *paging),
+                query=("turnId", "documents", *paging),
                 problems=(404,),
             )
         },
+        "/v1/sessions/{session}/effects/{effect}": {
+            "get": _operation(
+                "One effect", answers={200: "Effect"}, path=("session", "effect"), problems=(404,)
+            )
+        },
         "/v1/sessions/{session}/events": {"get": events},
+        "/v1/sessions/{session}/log": {
+            "get": _operation(
+                "A page of the log; `types` names the types that are wanted, separated by commas",
+                answers={200: "Log"},
+                path=in_session,
+                query=("types", *paging),
+                problems=(404,),
+            )
+        },
+        "/v1/fleet": {"get": _operation("The gateways and their services", answers={200: "Fleet"})},
         "/v1/sessions/{session}/effects/{effect}/outcome": {
             "post": _operation(
                 "The outcome of an Action that was answered 202",

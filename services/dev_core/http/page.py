@@ -1,4 +1,4 @@
-"""A plain page that shows agents, sessions and one session's log; nothing of it is ever run or styled.
+"""Plain pages for browsers without scripts: agents, sessions and one session's log.
 
 No script at all: everything is escaped HTML made here, under a Content-Security-Policy that allows nothing
 but the page's own style sheet.
@@ -53,7 +53,7 @@ class Page:
 
     def add_to(self, app: web.Application) -> None:
         """Registers the page's addresses."""
-        app.add_routes([web.get("/", self.overview), web.get("/sessions/{session}", self.session)])
+        app.add_routes([web.get("/plain", self.overview), web.get("/plain/sessions/{session}", self.session)])
 
     async def overview(self, request: web.Request) -> web.Response:
         """Agents and sessions."""
@@ -85,17 +85,19 @@ class Page:
         ]
         more = ""
         if page and page[-1].seq < view.last_seq:
-            more = f"<p><a href='/sessions/{escape(session.id)}?after={page[-1].seq}'>Later events</a></p>"
+            more = (
+                f"<p><a href='/plain/sessions/{escape(session.id)}?after={page[-1].seq}'>Later events</a></p>"
+            )
         return _page(
             f"Session {session.id}",
-            f"<p><a href='/'>All sessions</a></p><p>Agent {escape(session.agent_id)}, "
+            f"<p><a href='/plain'>All sessions</a></p><p>Agent {escape(session.agent_id)}, "
             f"status {escape(session.status)}.</p>"
             f"{_table(('Seq', 'Time', 'Event', 'Payload'), rows)}{more}",
         )
 
 
 def _link(session_id: str) -> _Link:
-    return _Link(f"/sessions/{session_id}", session_id)
+    return _Link(f"/plain/sessions/{session_id}", session_id)
 
 
 class _Link(str):

@@ -12,13 +12,15 @@ from services.dev_core.core import Core, SessionView
 from services.dev_core.http import params
 from services.dev_core.http.app import json_response, read_body
 from services.dev_core.http.items import items_page
-from services.dev_core.http.stream import stream_events
+from services.dev_core.http.stream import PAGE_CHARS, stream_events
+from services.dev_core.problems import Problem
 from services.dev_core.store.agents import Agent
 from services.dev_core.store.effects import Effect
 from services.dev_core.store.sessions import Session
 
 DEFAULT_PAGE: Final = 100
 MAX_PAGE: Final = 1000
+MAX_TYPES: Final = 50
 
 
 class Routes:
@@ -44,7 +46,10 @@ class Routes:
                 web.post("/v1/sessions/{session}/cancel", self.cancel),
                 web.get("/v1/sessions/{session}/items", self.items),
                 web.get("/v1/sessions/{session}/events", self.events, allow_head=False),
+                web.get("/v1/sessions/{session}/log", self.log),
                 web.get("/v1/sessions/{session}/effects", self.effects),
+                web.get("/v1/sessions/{session}/effects/{effect:.+}", self.effect),
+                web.get("/v1/fleet", self.fleet),
                 web.post("/v1/sessions/{session}/effects/{effect:.+}/outcome", self.outcome),
             ]
         )
@@ -98,14 +103,39 @@ class Routes:
         limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
         return json_response(await items_page(self._core, view.session.id, after, limit))
 
+    async def log(self, request: web.Request) -> web.Response:
+        """A page of the log, of some types or of all."""
+        view = await self._core.session(request.match_info["session"])
+        after = params.number(request, "after", 0)
+        limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
+        types = tuple(part for part in request.query.get("types", "").split(",") if part)
+        if len(types) > MAX_TYPES:
+            raise Problem("invalid", f"types names at most {MAX_TYPES} types.")
+        page = await self._core.events(view.session.id, after, limit=limit, max_chars=PAGE_CHARS, types=types)
+        more = {"after": page[-1].seq} if page else {}
+        return json_response({"events": [event.document(view.session.id) for event in page], **more})
+
+    async def fleet(self, request: web.Request) -> web.Response:
+        """The gateways and what they know of the services."""
+        del request
+        return json_response(await self._core.fleet.document())
+
     async def effects(self, request: web.Request) -> web.Response:
         """What the turns did outside: one entry per effect, with times and attempts."""
         view = await self._core.session(request.match_info["session"])
         after = params.number(request, "after", 0)
         limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
-        found = await self._core.effects(view.session.id, request.query.get("turnId"), after, limit)
+        brief = request.query.get("documents", "1") == "0"
+        turn_id = request.query.get("turnId")
+        found = await self._core.effects(view.session.id, turn_id, after, limit, brief=brief)
         more = {"after": found[-1][0]} if len(found) == limit else {}
-        return json_response({"effects": [_effect(effect) for _, effect in found], **more})
+        shown = _brief_effect if brief else _effect
+        return json_response({"effects": [shown(effect) for _, effect in found], **more})
+
+    async def effect(self, request: web.Request) -> web.Response:
+        """One effect with its documents."""
+        found = await self._core.effect(request.match_info["session"], request.match_info["effect"])
+        return json_response(_effect(found))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """The log, as server-sent events."""
@@ -212,7 +242,20 @@ _HINTS: Final = {
 }
 
 
+_FAILED: Final = '{"value":{"kind":"failed",'
+
+
+def _brief_effect(effect: Effect) -> dict[str, Any]:
+    document = {**_facts(effect), "label": RawJson(effect.label)}
+    return {**document, "failed": True} if (effect.outcome or "").startswith(_FAILED) else document
+
+
 def _effect(effect: Effect) -> dict[str, Any]:
+    document = {**_facts(effect), "request": RawJson(effect.request)}
+    return document if effect.outcome is None else {**document, "outcome": RawJson(effect.outcome)}
+
+
+def _facts(effect: Effect) -> dict[str, Any]:
     document: dict[str, Any] = {
         "effectId": effect.effect_id,
         "turnId": effect.turn_id,
@@ -222,13 +265,10 @@ def _effect(effect: Effect) -> dict[str, Any]:
         "status": effect.status,
         "attempts": effect.attempts,
         "startedAt": iso_time(effect.started_ms),
-        "request": RawJson(effect.request),
     }
     if effect.ended_ms is not None:
         document["endedAt"] = iso_time(effect.ended_ms)
         document["durationMs"] = effect.ended_ms - effect.started_ms
-    if effect.outcome is not None:
-        document["outcome"] = RawJson(effect.outcome)
     if effect.error is not None:
         document["error"] = effect.error
     return document

@@ -9,6 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from services.common.hosts import HostCheck
+from services.dev_core.console.pages import Console
 from services.dev_core.core import Core
 from services.dev_core.http.app import KEYS_PATH, json_response, make_app
 from services.dev_core.http.files import FileRoutes
@@ -38,6 +39,7 @@ class HttpServer:
         Routes(core).add_to(app)
         FileRoutes(core).add_to(app)
         Page(core).add_to(app)
+        Console().add_to(app)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
 
     async def start(self, host: str, port: int) -> int:

@@ -178,6 +178,21 @@ def of_session(
     return [(row[0], Effect(*row[1:])) for row in rows]
 
 
+_BRIEF: Final = _COLUMNS.replace("request, outcome", "'', substr(outcome, 1, 26)")
+
+
+def brief_of_session(
+    tx: Tx, session_id: str, *, turn_id: str | None, after: int, limit: int
+) -> list[tuple[int, Effect]]:
+    """`of_session` without the documents: no request, and of the outcome only how it begins."""
+    rows = tx.all(
+        f"SELECT number, {_BRIEF} FROM effects WHERE session_id = ?1 AND +number > ?2 "
+        "AND (?3 IS NULL OR turn_id = ?3) ORDER BY +number LIMIT ?4",
+        (session_id, after, turn_id, limit),
+    )
+    return [(row[0], Effect(*row[1:])) for row in rows]
+
+
 def call_ids(tx: Tx, session_id: str, turn_id: str) -> set[str]:
     """The tool calls of a turn that were effects."""
     rows = tx.all(
