@@ -82,7 +82,9 @@ class Page:
     def say(self, text):
         box = self.wait(lambda: (self.all("form.composer textarea") or [None])[0], "the composer")
         box.send_keys(text)
+        self.wait(lambda: self.run("return arguments[0].value", box) == text, "the message in the composer")
         self.press("Send")
+        self.wait(lambda: self.run("return arguments[0].value", box) == "", "the message sent")
 
     def complaints(self):
         """What the browser's console says: nothing, on a page that is right."""

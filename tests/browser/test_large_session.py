@@ -84,6 +84,6 @@ def test_ten_thousand_events_open_and_scroll(browser, loop):
             }
             requestAnimationFrame(frame);"""
         )
-        assert longest < 5 * 200
+        assert longest < 5 * 400
     finally:
         loop.run(context.__aexit__(None, None, None))

@@ -88,4 +88,9 @@ document.addEventListener("click", (event) => {
   main.focus();
 });
 addEventListener("popstate", show);
+// A page that a browser keeps for "back" would keep its stream, too, and there are only six connections.
+addEventListener("pagehide", () => shown?.controller.abort());
+addEventListener("pageshow", (event) => {
+  if (event.persisted) show();
+});
 show();
