@@ -47,6 +47,7 @@ from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.kills import Kill
+from services.sandbox_manager.search.program import FACTS, read_facts
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import DEFAULT_MEMORY_MIB, BackendSpec
 
@@ -75,6 +76,7 @@ class BwrapBackend:
         self._groups: Groups | str = "not looked for"
         self._made_groups = 0
         self._memory = MemoryWatch()
+        self.grep_program = read_facts("")
 
     async def probe(self) -> Probe:
         """Runs a trivial sandbox. See Backend."""
@@ -82,7 +84,9 @@ class BwrapBackend:
             version = await self._try()
         except BackendError as error:
             return Probe(self.name, False, self.isolation, f"bubblewrap can't be used: {error}")
-        return Probe(self.name, True, self.isolation, f"bubblewrap; {self._group_note()}", f"bwrap {version}")
+        notes = ["bubblewrap", self._group_note(), self.grep_program.problem]
+        reason = "; ".join(note for note in notes if note is not None)
+        return Probe(self.name, True, self.isolation, reason, f"bwrap {version}")
 
     def unmet(self, spec: BackendSpec) -> str | None:
         """See Backend: nothing is refused."""
@@ -188,9 +192,10 @@ class BwrapBackend:
         self._seccomp = filter_program(memory_groups=not isinstance(self._groups, str))
         await self._disk.prepare()
         self._starter = await self._make_starter(self._program)
-        result = await run(self.launch("true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
+        result = await run(self.launch(FACTS + "; true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
         if result.exit_code != 0:
             raise BackendError(f"a trivial command ended with exit code {result.exit_code}")
+        self.grep_program = read_facts(result.stdout)
         return version
 
     async def _make_starter(self, program: Path) -> Starter:
@@ -249,8 +254,8 @@ class BwrapHandle(DiskHandle):
             return await run(launch, timeout_ms, signal, overdrawn)
 
     async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
-        """See Handle: GNU grep of the host's system, run in the sandbox."""
-        return output_of(await self.exec(query.command, timeout_ms, signal))
+        """See Handle: the host's own grep, run in the sandbox."""
+        return await self._backend.grep_program.search(query, self.exec, timeout_ms, signal)
 
     async def find(self, root: str, command: str, timeout_ms: float, signal: Signal) -> Output:
         """See Handle."""

@@ -49,6 +49,7 @@ from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.egress.hosts import HostRules
 from services.sandbox_manager.egress.proxy import Slots
 from services.sandbox_manager.kills import Kill, killing
+from services.sandbox_manager.search.program import FACTS, read_facts
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.specs import BackendSpec
 from services.sandbox_manager.text import encode
@@ -62,9 +63,7 @@ NETWORK_NOTE: Final = (
 )
 _FORWARDER: Final = Path(forwarder.__file__).read_text("utf-8")
 _CHECK_FILE: Final = "/tmp/.check"
-_CHECK: Final = (
-    f"cat {_CHECK_FILE}; rm -f {_CHECK_FILE}; echo; command -v bash; echo; grep --version 2>&1 | head -n 1"
-)
+_CHECK: Final = f"cat {_CHECK_FILE}; rm -f {_CHECK_FILE}; echo; command -v bash || echo; {FACTS}"
 
 
 class ContainerBackend:
@@ -264,6 +263,7 @@ class ContainerHandle(DiskHandle):
         self._commands = 0
         """That run now. The manager sends one after the other."""
         self._shell = "/bin/sh"
+        self._grep = read_facts("")
 
     async def check(self) -> None:
         """Tries a command, and whether it sees the folder that the manager writes to. Raises BackendError."""
@@ -279,8 +279,9 @@ class ContainerHandle(DiskHandle):
             )
         if lines[1].startswith("/"):
             self._shell = lines[1]
-        if "GNU grep" not in result.stdout:
-            get_logger().warning("sandbox_grep_not_gnu", key=self.place.key)
+        self._grep = read_facts("\n".join(lines[2:]))
+        if self._grep.problem is not None:
+            get_logger().warning("sandbox_grep_not_gnu", key=self.place.key, error=self._grep.problem)
 
     async def exec(self, command: str, timeout_ms: float, signal: Signal) -> ExecResult:
         """See Handle."""
@@ -346,7 +347,7 @@ class ContainerHandle(DiskHandle):
 
     async def grep(self, query: GrepQuery, timeout_ms: float, signal: Signal) -> Output:
         """See Handle: the image's own grep."""
-        return output_of(await self.exec(query.command, timeout_ms, signal))
+        return await self._grep.search(query, self.exec, timeout_ms, signal)
 
     async def find(self, root: str, command: str, timeout_ms: float, signal: Signal) -> Output:
         """See Handle."""
