@@ -28,7 +28,7 @@ from bench.result import BenchResult
 from bench.throughput_client import play
 from cli.core_client import CoreClient
 from cli.running_stack import running_stack
-from cli.stack import ORDER, StackPlan
+from cli.stack import StackPlan, process_specs
 
 AGENT: Final = "bench"
 VIA: Final = ("mcp", "sandbox")
@@ -105,7 +105,7 @@ def _measure(row: Row, via: str) -> dict[str, float]:
 async def _play(plan: StackPlan, row: Row, via: str) -> dict[str, float]:
     async with running_stack(plan, lambda name, line: None) as stack:
         await stack.ready()
-        pids = {name: stack.supervisor.pid(name) or 0 for name in ORDER}
+        pids = {spec.name: stack.supervisor.pid(spec.name) or 0 for spec in process_specs(plan)}
         async with CoreClient(plan.core_url()) as core:
             await core.put_agent(AGENT, _manifest(via))
         await play(plan.core_url(), AGENT, 1, 1)
