@@ -1,11 +1,13 @@
-"""The demo's MCP server: the order book of a small shop, over stdio, written with the official SDK.
+"""The demo's MCP server: the order book of a small shop, over stdio or HTTP, written with the official SDK.
 
 A manifest starts it with the interpreter that runs Whippletree:
 `{"name": "orders", "type": "stdio", "command": "<sys.executable>", "args": ["-m", "cli.demo_server"]}`.
+With a port (`python -m cli.demo_server 8765`) it is a remote server: streamable HTTP at 127.0.0.1, path /mcp.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Final, Literal
 
 from mcp.server import MCPServer
@@ -86,4 +88,7 @@ def _find(order_id: str) -> Order:
 
 
 if __name__ == "__main__":
-    server.run("stdio")
+    if len(sys.argv) > 1:
+        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+    else:
+        server.run("stdio")

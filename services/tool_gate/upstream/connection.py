@@ -29,7 +29,7 @@ from mcp_types import (
 )
 
 from protocol.mcp_client import ACCEPTED_VERSIONS, METHOD_NOT_FOUND, initialize_params
-from services.common.logs import error_text, get_logger
+from services.common.logs import get_logger
 from services.tool_gate.failures import AnswerInvalid, Lost, RpcError, TimedOut, Unreachable, UpstreamFailure
 from services.tool_gate.scrub import scrub
 from services.tool_gate.upstream.exchange import Exchange, current
@@ -145,7 +145,8 @@ class UpstreamConnection:
         except Exception as error:  # noqa: BLE001  (a fault of the SDK's transport is this connection's)
             if isinstance(_first(error), httpx2.SSEError):
                 failure = Lost("The MCP server sent an event that is longer than 1 MiB, or is none.")
-            get_logger().info("mcp_upstream_ended", error=error_text(_first(error)))
+            # Its text may hold what the server sent, or a URL.
+            get_logger().info("mcp_upstream_ended", error=type(_first(error)).__name__)
         finally:
             for task in self._side:
                 task.cancel()

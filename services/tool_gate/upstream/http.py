@@ -8,6 +8,7 @@ requests, as an exception would: its exchange is told, and the transport gets an
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
@@ -185,7 +186,11 @@ class _Body(httpx2.AsyncByteStream):
 
     def _stop(self) -> None:
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._response.aclose())
+            self._closing = asyncio.get_running_loop().create_task(self._close())
+
+    async def _close(self) -> None:
+        with contextlib.suppress(httpcore2.NetworkError, httpcore2.ProtocolError):
+            await self._response.aclose()
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
