@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from services.sandbox_manager.contract import BackendError, FileTooLarge
-from services.sandbox_manager.disk import files as disk_files
+from services.sandbox_manager.disk import lines as disk_lines
 from services.sandbox_manager.disk.files import WorkspaceFiles
 from services.sandbox_manager.disk.identity import file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
@@ -144,6 +146,12 @@ def test_missing_files_and_files_below_files_are_absent(files: WorkspaceFiles, w
         assert files.read_bytes(path, 10) is None
 
 
+def _long_ago(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a file count as one that was changed long before it is read."""
+    later = max(os.stat(file).st_ctime_ns, os.stat(file).st_mtime_ns) + 10**9
+    monkeypatch.setattr(disk_lines.time, "time_ns", lambda: later)
+
+
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
@@ -161,13 +169,16 @@ def test_missing_files_and_files_below_files_are_absent(files: WorkspaceFiles, w
 def test_lines_are_those_of_the_decoded_text(
     place: Place, data: bytes, lines: list[str], chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_files, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(disk_lines, "CHUNK_BYTES", chunk)
     (place.path / "workspace" / "f").write_bytes(data)
+    _long_ago(place.path / "workspace" / "f", monkeypatch)
     for start in range(4):
         for stop in range(5):
-            page = WorkspaceFiles(place.folder).read_lines("/workspace/f", start, stop)
-            assert page is not None
-            assert (list(page.lines), page.total) == (lines[start:stop], len(lines))
+            opened = WorkspaceFiles(place.folder)
+            for _ in range(2):  # the second time from what was remembered
+                page = opened.read_lines("/workspace/f", start, stop)
+                assert page is not None
+                assert (list(page.lines), page.total) == (lines[start:stop], len(lines))
 
 
 def test_a_huge_line_costs_no_memory(files: WorkspaceFiles, workspace: Path) -> None:
@@ -178,8 +189,80 @@ def test_a_huge_line_costs_no_memory(files: WorkspaceFiles, workspace: Path) -> 
     page = files.read_lines("/workspace/f", 0, 5)
     assert page is not None
     assert page.total == 2
-    assert len(page.lines[0]) == disk_files.LINE_BYTES
+    assert len(page.lines[0]) == disk_lines.LINE_BYTES
     assert page.lines[1] == "end"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(st.sampled_from([b"\n", b"a", b"bb\n", b"x" * 30, b"\n\n"]), max_size=20),
+    chunk=st.integers(1, 9),
+    pages=st.lists(st.tuples(st.integers(0, 25), st.integers(0, 25)), max_size=5),
+)
+def test_every_page_is_the_same_from_what_was_remembered(
+    pieces: list[bytes], chunk: int, pages: list[tuple[int, int]]
+) -> None:
+    data = b"".join(pieces)
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(disk_lines, "CHUNK_BYTES", chunk)
+        patched.setattr(disk_lines, "LINE_BYTES", 10)
+
+        def read(size: int, offset: int) -> bytes:
+            return data[offset : offset + size]
+
+        index, _ = disk_lines._scan(read, 0, 0)
+        assert index.total == len(lines)
+        for start, stop in pages:
+            expected = [line[:10].decode() for line in lines[start:stop]]
+            assert disk_lines._scan(read, start, stop)[1] == expected
+            assert disk_lines._page(index, read, start, stop) == expected
+
+
+def test_a_page_of_a_file_that_was_counted_is_read_without_the_rest(
+    files: WorkspaceFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (workspace / "f").open("wb") as file:
+        for number in range(200_000):
+            file.write(b"%0100d\n" % number)
+    _long_ago(workspace / "f", monkeypatch)
+    reads: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda *args: (reads.append(args[2]), real(*args))[1])
+    first = files.read_lines("/workspace/f", 150_000, 150_002)
+    assert first is not None
+    assert len(reads) > 15
+    reads.clear()
+    second = files.read_lines("/workspace/f", 150_002, 150_004)
+    assert second is not None
+    assert second.lines == [f"{number:0100d}" for number in (150_002, 150_003)]
+    assert second.total == first.total == 200_000
+    assert len(reads) <= 2
+    (workspace / "f").write_bytes(b"other\n")
+    third = files.read_lines("/workspace/f", 0, 1)
+    assert third is not None
+    assert (third.lines, third.total) == (["other"], 1)
+
+
+def test_a_file_that_was_changed_just_now_is_not_remembered(files: WorkspaceFiles, workspace: Path) -> None:
+    for content in (b"1\n2\n", b"123\n"):
+        (workspace / "f").write_bytes(content)
+        page = files.read_lines("/workspace/f", 0, 9)
+        assert page is not None
+        assert page.total == content.count(b"\n")
+
+
+def test_so_many_files_are_remembered(
+    files: WorkspaceFiles, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_lines, "KEPT_INDEXES", 3)
+    for number in range(6):
+        (workspace / str(number)).write_bytes(b"a\n")
+        _long_ago(workspace / str(number), monkeypatch)
+        files.read_lines(f"/workspace/{number}", 0, 1)
+    assert len(files._indexes._kept) == 3
 
 
 def test_files_over_the_limit_are_not_read(files: WorkspaceFiles, workspace: Path) -> None:

@@ -15,12 +15,10 @@ from typing import Final, NamedTuple
 
 from protocol.utf16 import utf16_sort_key
 from services.sandbox_manager.contract import BackendError, FileEntry, FileTooLarge, LineRange, Listing
+from services.sandbox_manager.disk.lines import CHUNK_BYTES, LineIndexes
 from services.sandbox_manager.disk.openat2 import BENEATH, NO_SYMLINKS, openat2
 from services.sandbox_manager.text import decode, encode
 
-CHUNK_BYTES: Final = 1024 * 1024
-LINE_BYTES: Final = 8 * 1024
-"""Of a longer line this much is kept: enough for the 2,000 units that are ever shown."""
 TEXT_BYTES: Final = 256 * 1024 * 1024
 """The largest file that can be edited."""
 FILE_LIMIT_S: Final = 60.0
@@ -39,6 +37,7 @@ class WorkspaceFiles:
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
+        self._indexes = LineIndexes()
 
     def read_lines(self, path: str, start: int, stop: int) -> LineRange | None:
         """Lines `start` to before `stop`, and how many there are; None when there is no file."""
@@ -46,7 +45,7 @@ class WorkspaceFiles:
         if descriptor is None:
             return None
         try:
-            return _scan_lines(_Chunks(descriptor, path), start, stop)
+            return self._indexes.read_lines(descriptor, _Chunks(descriptor, path).at, start, stop)
         finally:
             os.close(descriptor)
 
@@ -176,52 +175,27 @@ class _Chunks:
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self._path = path
+        self._offset = 0
         self._until = time.monotonic() + FILE_LIMIT_S
 
     def __iter__(self) -> _Chunks:
         return self
 
     def __next__(self) -> bytes:
+        chunk = self.at(CHUNK_BYTES, self._offset)
+        if not chunk:
+            raise StopIteration
+        self._offset += len(chunk)
+        return chunk
+
+    def at(self, size: int, offset: int) -> bytes:
+        """At most so many bytes from an offset; none at the end."""
         if time.monotonic() > self._until:
             raise BackendError(f"{self._path} could not be read within {FILE_LIMIT_S:.0f} s.")
         try:
-            chunk = os.read(self._descriptor, CHUNK_BYTES)
+            return os.pread(self._descriptor, size, offset)
         except OSError as error:
             raise _refused("read", self._path, error) from None
-        if not chunk:
-            raise StopIteration
-        return chunk
-
-
-def _scan_lines(chunks: _Chunks, start: int, stop: int) -> LineRange:
-    """Counts lines and keeps those wanted. A line end is one byte in UTF-8, so lines decode one by one."""
-    kept: list[bytes] = []
-    number, pending, ended = 0, bytearray(), True
-    for chunk in chunks:
-        ended = chunk.endswith(b"\n")
-        ends = chunk.count(b"\n")
-        if number + ends < start or number >= stop:
-            number += ends
-            continue
-        at = 0
-        while True:
-            end = chunk.find(b"\n", at)
-            if start <= number < stop and len(pending) < LINE_BYTES:
-                pending += chunk[at : min(len(chunk) if end < 0 else end, at + LINE_BYTES)]
-            if end < 0:
-                break
-            if start <= number < stop:
-                kept.append(bytes(pending[:LINE_BYTES]))
-                pending.clear()
-            number, at = number + 1, end + 1
-            if number >= stop:
-                number += chunk.count(b"\n", at)
-                break
-    if not ended:
-        if start <= number < stop:
-            kept.append(bytes(pending[:LINE_BYTES]))
-        number += 1
-    return LineRange([decode(line) for line in kept], number)
 
 
 def _walk(top: int, folder: str, max_entries: int) -> Listing:
