@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from msgspec import structs
+
 from protocol import jsjson
 from services.common.urls import parse_url
 from services.dev_core.artifacts.blobs import Blobs
@@ -17,14 +19,17 @@ from services.dev_core.effects.actions import Resolved
 from services.dev_core.effects.held import storable
 from services.dev_core.event_bus import EventBus
 from services.dev_core.fleet import FleetView
+from services.dev_core.flows import linking
+from services.dev_core.flows.linker import Linker
+from services.dev_core.flows.linking import RunningLink
 from services.dev_core.harness.scheduler import Scheduler
 from services.dev_core.harness.workspaces import Workspaces
-from services.dev_core.manifests import ManifestRefused, check_manifest
+from services.dev_core.manifests import Checked, ManifestRefused, check_manifest
 from services.dev_core.problems import Problem, no_session
 from services.dev_core.session_files import SessionFiles
 from services.dev_core.store import agents, effects, events, sessions
 from services.dev_core.store.agents import Agent
-from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.database import Move, Store, Tx
 from services.dev_core.store.effects import Effect
 from services.dev_core.store.events import Event
 from services.dev_core.store.sessions import Session
@@ -46,6 +51,8 @@ class SessionView:
     interactions: list[dict[str, Any]]
     mcp_diagnostics: str | None
     last_turn: tuple[str, str, int, int | None, str | None] | None
+    linked: list[RunningLink]
+    """The linked turns that run for the session."""
 
 
 class Core:
@@ -57,9 +64,11 @@ class Core:
         scheduler: Scheduler,
         bus: EventBus,
         blobs: Blobs,
+        linker: Linker,
         fleet_urls: Sequence[str] = (),
     ) -> None:
         self.store: Final = store
+        self.linker: Final = linker
         self.scheduler: Final = scheduler
         self.bus: Final = bus
         self.workspaces: Final = Workspaces(scheduler.connections)
@@ -79,15 +88,16 @@ class Core:
         if "actions" in members:
             url = _url(_members(members["actions"], required=("url",))["url"])
         try:
-            hash_, text = await _check_manifest(members["manifest"], body_bytes)
+            checked = await _check_manifest(members["manifest"], body_bytes)
         except ManifestRefused as error:
-            raise Problem(error.code, str(error)) from None
+            raise Problem("manifest_invalid", str(error)) from None
         return await self.store.write(
             partial(
                 agents.put,
                 agent_id=agent_id,
-                manifest_hash=hash_,
-                manifest=text,
+                manifest_hash=checked.hash,
+                manifest=checked.text,
+                engine=checked.engine,
                 actions_url=url,
                 now_ms=now_ms(),
             )
@@ -134,7 +144,15 @@ class Core:
             agent = agents.load(tx, storable(agent_id))
             if agent is None:
                 raise _no_agent(agent_id)
-            return sessions.create(tx, session_id, agent.id, agent.manifest_hash, info=info, now_ms=now_ms())
+            return sessions.create(
+                tx,
+                session_id,
+                agent.id,
+                agent.manifest_hash,
+                engine=agent.engine,
+                info=info,
+                now_ms=now_ms(),
+            )
 
         return await self.store.write(write)
 
@@ -146,24 +164,40 @@ class Core:
             if session is None:
                 raise no_session(session_id)
             documents = sessions.documents(tx, session.id)
+            interactions = answers.open_interactions(documents.get("pending"))
+            running = linking.running(tx, session.id)
+            if running:
+                interactions += answers.linked_interactions(tx, session.id)
+                if interactions and session.status == "waiting":
+                    # A person waits for nothing else: the linked session that asks is one of its own.
+                    session = structs.replace(session, status="paused")
             return SessionView(
                 session,
                 events.last_seq(tx, session.id),
                 documents.get("info"),
                 documents.get("waits"),
-                answers.open_interactions(documents.get("pending")),
+                interactions,
                 documents.get("mcp_diagnostics"),
                 sessions.last_turn(tx, session.id),
+                running,
             )
 
         return await self.store.read(read)
 
     async def sessions(
-        self, limit: int, before: int | None, agent_id: str | None
+        self, limit: int, before: int | None, agent_id: str | None, parent_id: str | None = None
     ) -> list[tuple[int, Session]]:
-        """Sessions, the newest first, each with the number that `before` continues at."""
-        wanted = None if agent_id is None else storable(agent_id)
-        return await self.store.read(partial(sessions.listing, limit=limit, before=before, agent_id=wanted))
+        """Sessions, the newest first, each with the number that `before` continues at; linked ones are those of
+        a `parent_id` only."""
+        return await self.store.read(
+            partial(
+                sessions.listing,
+                limit=limit,
+                before=before,
+                agent_id=None if agent_id is None else storable(agent_id),
+                parent_id=None if parent_id is None else storable(parent_id),
+            )
+        )
 
     async def events(
         self, session_id: str, after: int, *, limit: int, max_chars: int, types: tuple[str, ...] = ()
@@ -229,21 +263,21 @@ class Core:
         self.scheduler.offer(session_id)
         return turn_id, seq
 
-    async def approve(self, session_id: str, body: Any) -> int:
-        """Answers an approval from `{interactionId, approved}`; the seq of the event."""
+    async def approve(self, session_id: str, body: Any) -> tuple[str, int]:
+        """Answers an approval from `{interactionId, approved}`; the session that asked, and the event's seq."""
         members = _members(body, required=("interactionId", "approved"))
         if not isinstance(members["approved"], bool):
             raise Problem("invalid", "approved is true or false.")
         return await self._answer(session_id, "approve", members)
 
-    async def respond(self, session_id: str, body: Any) -> int:
-        """Answers a question from `{interactionId, value}`; the seq of the event."""
+    async def respond(self, session_id: str, body: Any) -> tuple[str, int]:
+        """Answers a question from `{interactionId, value}`; the session that asked, and the event's seq."""
         return await self._answer(session_id, "respond", _members(body, required=("interactionId", "value")))
 
-    async def _answer(self, session_id: str, kind: str, members: dict[str, Any]) -> int:
+    async def _answer(self, session_id: str, kind: str, members: dict[str, Any]) -> tuple[str, int]:
         if not isinstance(members["interactionId"], str):
             raise Problem("invalid", "interactionId is a string.")
-        seq = await self.store.write(
+        owner, seq = await self.store.write(
             partial(
                 answers.answer,
                 session_id=storable(session_id),
@@ -251,8 +285,8 @@ class Core:
                 now_ms=now_ms(),
             )
         )
-        self.scheduler.offer(session_id)
-        return seq
+        self.scheduler.offer(owner)
+        return owner, seq
 
     async def cancel(self, session_id: str) -> None:
         """Ends the turn that is under way: committed first, then the run is told."""
@@ -274,6 +308,17 @@ class Core:
         self.after_resolved(session_id, effect_id, resolved)
         return resolved
 
+    def after_moved(self, moves: list[tuple[str, Move]]) -> None:
+        """After a commit that moved other sessions than its own."""
+        for session_id, how in moves:
+            match how:
+                case "runnable":
+                    self.scheduler.offer(session_id)
+                case "cancelled":
+                    self.scheduler.cancel_run(session_id)
+                case _:
+                    self.linker.begin(session_id)
+
     def after_resolved(self, session_id: str, effect_id: str, resolved: Resolved) -> None:
         """Once an Action's outcome is committed: tells the run that waits, or offers the session."""
         if resolved.result == "completed" and resolved.outcome is not None:
@@ -282,7 +327,7 @@ class Core:
             self.scheduler.offer(session_id)
 
 
-async def _check_manifest(value: Any, body_bytes: int) -> tuple[str, str]:
+async def _check_manifest(value: Any, body_bytes: int) -> Checked:
     if body_bytes > _BIG_MANIFEST_BYTES:
         return await asyncio.to_thread(check_manifest, value)
     return check_manifest(value)

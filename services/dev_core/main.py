@@ -20,6 +20,7 @@ from services.dev_core.core import Core
 from services.dev_core.effects.intent import Recovery
 from services.dev_core.effects.poster import ActionPoster
 from services.dev_core.event_bus import EventBus
+from services.dev_core.flows.linker import Linker
 from services.dev_core.harness.listener import PATH, HarnessListener
 from services.dev_core.harness.requests import HarnessRequests
 from services.dev_core.harness.scheduler import LeaseTimes, Scheduler
@@ -65,7 +66,9 @@ async def run(
             ping_ms=settings.ping_ms,
             silence_ms=settings.silence_ms,
         )
+        stack.push_async_callback(core.linker.stop)
         await core.scheduler.start()
+        await core.linker.start()
         await poster.start()
         sweeper = Sweeper(store, core.workspaces, settings.sweep_ms)
         sweeper.start()
@@ -94,7 +97,7 @@ def _build(
         store,
         Transcripts(store),
         blobs,
-        RunOptions(settings.fixture_model, settings.hold_ms),
+        RunOptions(settings.fixture_model, settings.hold_ms, settings.flow_limits()),
         Recovery(models=settings.model_recovers),
         tokens,
     )
@@ -106,7 +109,9 @@ def _build(
     )
     bus = EventBus()
     store.on_events = bus.announce
-    core = Core(store, scheduler, bus, blobs, settings.fleet_urls)
+    linker = Linker(store, settings.flow_concurrency)
+    core = Core(store, scheduler, bus, blobs, linker, settings.fleet_urls)
+    store.on_moved = core.after_moved
     poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
     requests.attach(scheduler, poster)
     return core, requests, poster

@@ -1,9 +1,9 @@
-"""What the core must know of an agent's manifest: whether it may be put, and who runs which tool."""
+"""What the core must know of a manifest: whether it may be put, who runs which tool, which agents it embeds."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -11,8 +11,10 @@ from protocol import jsjson
 from protocol.canonical import manifest_hash
 from protocol.manifest import SANDBOX_TOOLS, ManifestInvalid, validate_agent_manifest
 from protocol.mcp_servers import servers_of
+from protocol.workflow import is_workflow, validate_workflow
 
-RefusalCode: TypeAlias = Literal["manifest_invalid", "manifest_unsupported"]
+Engine: TypeAlias = Literal["agent", "flow-1", "flow-2"]
+"""What runs a manifest: the agent engine, or the flow engine of a workflow's version."""
 ToolRunner: TypeAlias = Literal["mcp", "remote-mcp", "sandbox", "artifact", "action"]
 
 MAX_CACHED_CHARS: Final = 64 * 1024 * 1024
@@ -23,11 +25,16 @@ SAVE_ARTIFACT: Final = "save_artifact"
 
 
 class ManifestRefused(Exception):
-    """A manifest that can't be put: it breaks a rule, or it needs what the core does not have."""
+    """A manifest that can't be put: it breaks a rule."""
 
-    def __init__(self, code: RefusalCode, message: str) -> None:
-        super().__init__(message)
-        self.code: RefusalCode = code
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A manifest that may be put, with its hash and its compact text."""
+
+    hash: str
+    text: str
+    engine: Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +50,8 @@ class ManifestFacts:
     """One manifest. `agents` holds the root under None and each agent used as a tool under its id.
 
     `sandbox` is the spec (JSON text) of the workspace that the session has, None when no agent has one: the
-    agents of a session share it.
+    agents of a session share it. `flows` are the workflows among an agent's tools, by id; for a workflow
+    `document` is all of it.
     """
 
     hash: str
@@ -53,6 +61,35 @@ class ManifestFacts:
     sandbox: str | None = None
     remote: frozenset[tuple[str | None, str, str]] = frozenset()
     """Its MCP servers behind a gate: agent id or None, capability id, server name."""
+    engine: Engine = "agent"
+    flows: Mapping[str, Any] = field(default_factory=dict)
+    document: Any = None
+    _embedded: dict[tuple[str, ...], Checked] = field(default_factory=dict)
+
+    def embedded(self, flow: Sequence[str], agent_id: str) -> Checked | None:
+        """The agent of that id in a workflow of version 2, or in a flow agent nested in it; None without one.
+
+        `flow` are the ids of the flow agents around it, outermost first.
+        """
+        key = (*flow, agent_id)
+        if key not in self._embedded:
+            found = self.document
+            for name in key:
+                found = found.get("agents", {}).get(name) if isinstance(found, dict) else None
+            if found is None:
+                return None
+            self._embedded[key] = _checked(found)
+        return self._embedded[key]
+
+    def delegate(self, agent_id: str) -> Checked | None:
+        """The workflow that is the agent's tool of that name, or None."""
+        found = self.flows.get(agent_id)
+        return None if found is None else _checked(found)
+
+    @property
+    def chars(self) -> int:
+        """About how much memory it takes: a document that is kept is larger than its text."""
+        return len(self.text) * (1 if self.document is None and not self.flows else 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +103,38 @@ class McpTools:
 NO_MCP_TOOLS: Final = McpTools()
 
 
-def check_manifest(value: object) -> tuple[str, str]:
-    """The hash and the compact text of a manifest that agents may have. Raises ManifestRefused.
-
-    Everything valid is taken, also what the engine can't run yet, except workflows.
-    """
-    if isinstance(value, dict) and value.get("kind") == "workflow":
-        raise ManifestRefused(
-            "manifest_unsupported",
-            "Workflows can't be run by the development core yet: put an agent manifest (without `kind`).",
-        )
+def check_manifest(value: object) -> Checked:
+    """A manifest that agents may have: of an agent, or of a workflow. Raises ManifestRefused."""
     try:
-        validate_agent_manifest(value)
+        if is_workflow(value):
+            validate_workflow(value)
+        else:
+            validate_agent_manifest(value)
+            assert isinstance(value, dict)
+            for workflow in _flows(value).values():
+                validate_workflow(workflow)
     except ManifestInvalid as error:
-        raise ManifestRefused("manifest_invalid", f"The manifest is not valid: {error}") from None
-    assert isinstance(value, dict)
-    return manifest_hash(value), jsjson.dumps(value)
+        raise ManifestRefused(f"The manifest is not valid: {error}") from None
+    return _checked(value)
+
+
+def _checked(manifest: Any) -> Checked:
+    return Checked(manifest_hash(manifest), jsjson.dumps(manifest), engine_of(manifest))
+
+
+def engine_of(manifest: Mapping[str, Any]) -> Engine:
+    """What runs a valid manifest."""
+    if not is_workflow(manifest):
+        return "agent"
+    return "flow-1" if manifest["workflowSchemaVersion"] == 1 else "flow-2"
 
 
 def facts_of(hash_: str, text: str) -> ManifestFacts:
     """The facts of a manifest that was checked before, under its hash."""
     manifest: Any = jsjson.loads(text)
+    engine = engine_of(manifest)
+    if engine != "agent":
+        return ManifestFacts(hash_, text, manifest["id"], {}, engine=engine, document=manifest)
     agents: dict[str | None, AgentTools] = {}
     sandbox: str | None = None
     for agent_id, agent in _agents(manifest):
@@ -103,7 +151,17 @@ def facts_of(hash_: str, text: str) -> ManifestFacts:
         for server in servers_of(manifest)
         if not server.is_stdio
     )
-    return ManifestFacts(hash_, text, manifest["id"], agents, sandbox, remote)
+    return ManifestFacts(hash_, text, manifest["id"], agents, sandbox, remote, flows=_flows(manifest))
+
+
+def _flows(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The workflows among an agent's tools, by id."""
+    return {
+        tool["name"]: tool["agent"]
+        for capability in manifest["capabilities"]
+        for tool in capability.get("tools", ())
+        if is_workflow(tool.get("agent"))
+    }
 
 
 def _agents(manifest: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:

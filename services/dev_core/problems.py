@@ -7,7 +7,6 @@ from typing import Final, Literal, TypeAlias
 ProblemCode: TypeAlias = Literal[
     "invalid",
     "manifest_invalid",
-    "manifest_unsupported",
     "unauthorized",
     "cross_site",
     "not_found",
@@ -29,7 +28,6 @@ ProblemCode: TypeAlias = Literal[
 STATUS_OF: Final[dict[ProblemCode, int]] = {
     "invalid": 400,
     "manifest_invalid": 400,
-    "manifest_unsupported": 400,
     "unauthorized": 401,
     "cross_site": 403,
     "not_found": 404,
@@ -87,8 +85,8 @@ def turn_is_open(session_id: str, status: str) -> Problem:
         case "waiting":
             return Problem(
                 "turn_waiting",
-                f"The turn of session {session_id} waits for the outcome of an Action: let it arrive, or end "
-                f"the turn with POST /v1/sessions/{session_id}/cancel.",
+                f"The turn of session {session_id} waits for the outcome of an Action or of a linked "
+                f"session: let it arrive, or end the turn with POST /v1/sessions/{session_id}/cancel.",
             )
         case _:
             return Problem(

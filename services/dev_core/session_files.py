@@ -24,7 +24,7 @@ from services.dev_core.effects.held import storable
 from services.dev_core.harness.workspaces import Workspaces, session_reference
 from services.dev_core.manifests import facts_of
 from services.dev_core.problems import Problem, no_session, turn_is_open
-from services.dev_core.store import agents, sessions
+from services.dev_core.store import agents, links, sessions
 from services.dev_core.store.database import Store, Tx
 from services.dev_core.store.sessions import OPEN_STATUSES
 from services.dev_core.sweeper import remove_due
@@ -182,12 +182,19 @@ def _delete(tx: Tx, session_id: str, now_ms: int) -> list[str]:
         raise no_session(session_id)
     if session.status in OPEN_STATUSES:
         raise turn_is_open(session_id, session.status)
+    if links.is_wanted(tx, session_id):
+        raise Problem(
+            "turn_waiting",
+            f"The workflow session {session.parent_id} is about to use session {session_id}: end its turn first "
+            f"with POST /v1/sessions/{session.parent_id}/cancel.",
+        )
+    hashes = [hash_ for linked in sessions.linked_to(tx, session_id) for hash_ in _delete(tx, linked, now_ms)]
     tx.run(
         "INSERT OR IGNORE INTO removals (key, created_ms) SELECT key, ? FROM workspaces WHERE session_id = ?",
         (now_ms, session_id),
     )
-    hashes = records.drop_of_session(tx, session_id)
-    for table in ("workspaces", "actions", "effects", "events", "turns", "documents"):
+    hashes += records.drop_of_session(tx, session_id)
+    for table in ("workspaces", "actions", "effects", "links", "events", "turns", "documents"):
         tx.run(f"DELETE FROM {table} WHERE session_id = ?", (session_id,))
     tx.run("DELETE FROM sessions WHERE id = ?", (session_id,))
     tx.touch(session_id, at_once=False)

@@ -17,6 +17,10 @@ PING_MS: Final = 30_000
 SILENCE_MS: Final = 90_000
 """A harness that nothing was heard of for so long is dropped (harness-api 1.4)."""
 SWEEP_MS: Final = 60_000
+FLOW_CONCURRENCY: Final = 8
+FLOW_MAP_ITEMS: Final = 1000
+FLOW_LOOP_ITERATIONS: Final = 100
+MAX_FLOW_LIMIT: Final = 1_000_000
 ABORT_GRACE_MS: Final = 30_000
 """How long a run may take to end after any abort, before core gives it up (harness-api 8.5)."""
 _DAY_MS: Final = 24 * 3_600_000
@@ -58,12 +62,23 @@ class Settings:
     run_token_ms: int = 900_000
     model_recovers: bool = True
     fixture_model: bool = False
+    flow_concurrency: int = FLOW_CONCURRENCY
+    flow_map_items: int = FLOW_MAP_ITEMS
+    flow_loop_iterations: int = FLOW_LOOP_ITERATIONS
     sweep_ms: int = SWEEP_MS
     fleet_urls: tuple[str, ...] = ()
     log_level: str = "info"
     ping_ms: int = PING_MS
     silence_ms: int = SILENCE_MS
     abort_grace_ms: int = ABORT_GRACE_MS
+
+    def flow_limits(self) -> dict[str, int]:
+        """What every flow is told of its limits (flow-engine 10)."""
+        return {
+            "maxConcurrency": self.flow_concurrency,
+            "maxMapItems": self.flow_map_items,
+            "maxLoopIterations": self.flow_loop_iterations,
+        }
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -109,6 +124,11 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         model_recovers=env.flag("WHIPPLETREE_CORE_MODEL_RECOVERS", True),
         fixture_model=env.flag("WHIPPLETREE_CORE_FIXTURE_MODEL", False),
         fleet_urls=_urls(env, "WHIPPLETREE_FLEET_URLS"),
+        flow_concurrency=env.integer("NYLORUN_FLOW_MAX_CONCURRENCY", FLOW_CONCURRENCY, 1, MAX_FLOW_LIMIT),
+        flow_map_items=env.integer("NYLORUN_FLOW_MAX_MAP_ITEMS", FLOW_MAP_ITEMS, 1, MAX_FLOW_LIMIT),
+        flow_loop_iterations=env.integer(
+            "NYLORUN_FLOW_MAX_LOOP_ITERATIONS", FLOW_LOOP_ITERATIONS, 1, MAX_FLOW_LIMIT
+        ),
         sweep_ms=env.integer("WHIPPLETREE_CORE_SWEEP_MS", SWEEP_MS, 100, _DAY_MS),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),
     )

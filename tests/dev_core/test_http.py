@@ -45,7 +45,7 @@ async def test_a_manifest_is_read_by_its_hash_after_its_agent_was_replaced(core:
         ({"manifest": 1}, "manifest_invalid", "manifest"),
         ({"manifest": {**PLAIN, "extra": 1}}, "manifest_invalid", "extra"),
         ({"manifest": {**PLAIN, "manifestSchemaVersion": 3}}, "manifest_invalid", "manifestSchemaVersion"),
-        ({"manifest": {"kind": "workflow", "workflowSchemaVersion": 2}}, "manifest_unsupported", "Workflows"),
+        ({"manifest": {"kind": "workflow", "workflowSchemaVersion": 2}}, "manifest_invalid", "is required"),
         ({"manifest": PLAIN, "actions": {}}, "invalid", "url"),
         ({"manifest": PLAIN, "actions": {"url": "ftp://x/"}}, "invalid", "http"),
         ({"manifest": PLAIN, "actions": {"url": "nowhere"}}, "invalid", "actions.url"),

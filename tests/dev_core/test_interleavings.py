@@ -35,7 +35,8 @@ from services.dev_core.turns import answers, lease, messages, settle
 from services.dev_core.turns.settle import Abort, Output
 from tests.dev_core.support import HELPER
 
-HASH, TEXT = check_manifest(HELPER)
+CHECKED = check_manifest(HELPER)
+HASH, TEXT = CHECKED.hash, CHECKED.text
 FACTS = facts_of(HASH, TEXT)
 RECOVERY = Recovery(models=True)
 OWNER = "conn_1"
@@ -68,8 +69,8 @@ class Interleavings(RuleBasedStateMachine):
         self.kept_state: Any = None
         self.turn_entries: list[Any] | None = None
         self.log: list[tuple[int, str]] = []
-        agents.put(self.tx, "helper", HASH, TEXT, actions_url="http://x/", now_ms=0)
-        sessions.create(self.tx, "s", "helper", HASH, info=None, now_ms=0)
+        agents.put(self.tx, "helper", HASH, TEXT, engine="agent", actions_url="http://x/", now_ms=0)
+        sessions.create(self.tx, "s", "helper", HASH, engine="agent", info=None, now_ms=0)
 
     def teardown(self) -> None:
         self.connection.close()
@@ -105,7 +106,7 @@ class Interleavings(RuleBasedStateMachine):
             messages.start_turn,
             session_id="s",
             turn_id=f"t{self.turns}",
-            message="go",
+            message=messages.Message("text", "go"),
             now_ms=self.now,
         )
         was_open = self.session.status in OPEN_STATUSES

@@ -4,6 +4,9 @@ An Action is `new`, then `sent` (committed before the request leaves), then `acc
 comes later, and `settled`. It is posted from `new` alone, so at most once in its life: one that a start of
 the core finds `sent` is uncertain. A hook that the endpoint refuses is uncertain too, since a failed
 outcome would read as an empty result and let everything pass.
+
+The functions of flows (`fn`, `verify`) may be called again: one whose answer was lost is `new` once more and
+posted with the same key, a few times, and fails then.
 """
 
 from __future__ import annotations
@@ -23,10 +26,14 @@ from services.dev_core.store import effects, events, sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import Effect
 from services.dev_core.store.sessions import Session
-from services.dev_core.turns.lease import become_uncertain
+from services.dev_core.turns.lease import become_uncertain, wake
 
 LOST_ERROR: Final = "The core stopped after it had sent the Action and before the answer arrived"
 REJECTED: Final = "endpoint.rejected"
+FUNCTION_FAILED: Final = "fn.failed"
+REPEATABLE: Final = frozenset({"fn", "verify"})
+REPEATS: Final = 3
+"""How often a function is posted again after its first answer was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +78,15 @@ Delivery: TypeAlias = Delivered | Accepted | Rejected | Unknown
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a delivery changed. `outcome` is for the run that holds the session; `offer`: it can go on."""
+    """What a delivery changed. `outcome` is for the run that holds the session; `offer`: it can go on.
 
-    result: Literal["completed", "repeated", "conflict", "accepted", "uncertain", "over"]
+    `repeat`: the Action is to be posted again, for the time of that number.
+    """
+
+    result: Literal["completed", "repeated", "conflict", "accepted", "uncertain", "over", "again"]
     outcome: str | None = None
     offer: bool = False
+    repeat: int = 0
 
 
 def read_outcome(value: Any) -> str:
@@ -98,6 +109,8 @@ def mark_sent(tx: Tx, session_id: str, effect_id: str, now_ms: int) -> Order | N
         effects.set_action(tx, session_id, effect_id, "withdrawn")
         return None
     effects.set_action(tx, session_id, effect_id, "sent", now_ms)
+    if action.attempts:
+        effects.count_attempt(tx, session_id, effect_id)
     return Order(session_id, effect_id, row.kind, action.url, row.request)
 
 
@@ -143,10 +156,13 @@ def receive_outcome(tx: Tx, session_id: str, effect_id: str, outcome: str, now_m
 
 
 def lose_sent(tx: Tx, now_ms: int) -> list[tuple[str, str]]:
-    """At a start: every Action that was sent and not answered is uncertain. Returns those that are new."""
+    """At a start: every Action that was sent and not answered is uncertain, or new again. Returns those that
+    are new."""
     for action in effects.open_actions(tx, "sent"):
         row, session = _load(tx, action.session_id, action.effect_id)
-        _lose(tx, session, row, LOST_ERROR, now_ms)
+        resolved = _lose(tx, session, row, LOST_ERROR, now_ms)
+        if resolved.offer:
+            tx.move(session.id, "runnable")
     return [(action.session_id, action.effect_id) for action in effects.open_actions(tx, "new")]
 
 
@@ -168,23 +184,12 @@ def _complete(tx: Tx, session: Session, row: Effect, outcome: str, now_ms: int) 
     effects.complete(tx, session.id, row.effect_id, outcome, now_ms)
     effects.set_action(tx, session.id, row.effect_id, "settled")
     append_completed(tx, row, now_ms)
-    return Resolved("completed", outcome, _wake(tx, session, now_ms))
-
-
-def _wake(tx: Tx, session: Session, now_ms: int) -> bool:
-    """Offers the session again, unless a run holds it or another of its effects is uncertain."""
-    if session.status not in ("waiting", "uncertain"):
-        return False
-    if session.status == "uncertain":
-        waits: Any = jsjson.loads(sessions.document(tx, session.id, "waits") or '{"effectIds":[]}')
-        if "uncertain" in effects.statuses(tx, session.id, waits["effectIds"]).values():
-            return False
-    sessions.set_status(tx, session.id, "runnable", now_ms)
-    sessions.set_turn(tx, session.id, session.turn_id, "running")
-    return True
+    return Resolved("completed", outcome, wake(tx, session, now_ms))
 
 
 def _lose(tx: Tx, session: Session, row: Effect, message: str, now_ms: int) -> Resolved:
+    if row.kind in REPEATABLE and row.status == "pending" and session.turn_id == row.turn_id:
+        return _lose_repeatable(tx, session, row, message, now_ms)
     effects.set_action(tx, session.id, row.effect_id, "settled")
     if row.status != "pending":
         return Resolved("repeated", row.outcome)
@@ -197,6 +202,19 @@ def _lose(tx: Tx, session: Session, row: Effect, message: str, now_ms: int) -> R
         waits: Any = jsjson.loads(sessions.document(tx, session.id, "waits") or '{"effectIds":[]}')
         become_uncertain(tx, session, waits["effectIds"], now_ms)
     return Resolved("uncertain")
+
+
+def _lose_repeatable(tx: Tx, session: Session, row: Effect, message: str, now_ms: int) -> Resolved:
+    action = effects.action(tx, session.id, row.effect_id)
+    assert action is not None
+    if action.state != "sent":
+        return Resolved("repeated")  # accepted meanwhile: its outcome comes by itself
+    if action.attempts <= REPEATS:
+        effects.set_action(tx, session.id, row.effect_id, "new")
+        return Resolved("again", repeat=action.attempts)
+    text = f"{message}, {action.attempts} times"
+    failed = {"kind": "failed", "code": FUNCTION_FAILED, "message": text}
+    return _complete(tx, session, row, jsjson.dumps({"value": failed}), now_ms)
 
 
 def resolved_message(run_id: str, effect_id: str, outcome: str) -> dict[str, Any]:

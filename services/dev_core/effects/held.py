@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from protocol.errors import HarnessApiError
+from services.dev_core.manifests import Engine
 from services.dev_core.store import sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import EffectStatus, Runner
@@ -29,6 +30,7 @@ class HeldRun(msgspec.Struct, frozen=True):
     manifest_hash: str
     cursor: int
     """The position the run started from."""
+    engine: Engine = "agent"
 
 
 def own_session(tx: Tx, run: HeldRun) -> Session:
@@ -88,9 +90,13 @@ def turn_cancelled(run: HeldRun) -> HarnessApiError:
 
 
 def check_effect_id(effect_id: str, run: HeldRun) -> None:
-    """Refuses an id that no replay of the segment would find, or no header could carry (`invalid`)."""
+    """Refuses an id that no replay of the segment would find (`invalid`).
+
+    Those of a flow hold the names of its stages, in any script.
+    """
     prefix = f"{run.turn_id}:{run.segment}:"
-    if not effect_id.startswith(prefix) or _PLAIN_ID.fullmatch(effect_id) is None:
+    fits = storable(effect_id) == effect_id if run.engine != "agent" else _PLAIN_ID.fullmatch(effect_id)
+    if not effect_id.startswith(prefix) or not fits:
         raise HarnessApiError("invalid", f"An effect of this run has an id that begins with {prefix}")
 
 

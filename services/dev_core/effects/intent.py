@@ -28,14 +28,20 @@ from services.dev_core.effects.held import (
     storable,
     turn_cancelled,
 )
+from services.dev_core.effects.outcome import completed_event
+from services.dev_core.flows import linking
 from services.dev_core.manifests import ManifestFacts, McpTools, runner_of
 from services.dev_core.store import agents, effects, events
 from services.dev_core.store.database import Tx
-from services.dev_core.store.effects import Effect, Runner
+from services.dev_core.store.effects import Effect, EffectStatus, Runner
+from services.dev_core.turns.ending import AGENT_FAILED, failed_agent
 
 NULL_OUTCOME: Final = '{"value":null}'
 ENDPOINT_MISSING: Final = "endpoint.missing"
-_NOT_YET: Final = frozenset({"agent", "fn", "verify"})
+_FLOW_KINDS: Final = frozenset({"agent", "tool", "fn", "verify"})
+
+_STATUS_OF: Final[Mapping[Runner, EffectStatus]] = {"action": "pending", "linked": "pending"}
+"""Of a new effect; what the harness carries out is invoking."""
 
 IntentStatus: TypeAlias = Literal["execute", "rejoin", "save", "pending", "uncertain", "completed"]
 
@@ -96,10 +102,45 @@ def check_asked(run: HeldRun, asked: Asked) -> None:
     check_effect_id(effect.effect_id, run)
     if effect.kind == "model" and effect.input is not UNSET:
         raise HarnessApiError("invalid", "A model call's input never crosses: leave it out of the intent")
+    if run.engine != "agent":
+        _check_of_flow(effect)
+        return
+    if effect.kind in ("fn", "verify"):
+        raise HarnessApiError(
+            "invalid", f"An effect of kind {effect.kind} belongs to a flow, not to an agent"
+        )
+    if effect.kind == "agent" and effect.context.get("role") != "delegate":
+        raise HarnessApiError("invalid", "An agent asks for another one only as a delegate")
+    if effect.kind == "agent":
+        _check_agent_input(effect)
     if effect.kind == "tool" and (effect.tool_name is UNSET or effect.capability_id is UNSET):
         raise HarnessApiError("invalid", "A tool effect names its tool and its capability")
     if effect.kind == "hook" and effect.hook is UNSET:
         raise HarnessApiError("invalid", "A hook effect names its hook")
+
+
+def _check_of_flow(effect: EffectIntent) -> None:
+    if effect.kind not in _FLOW_KINDS:
+        raise HarnessApiError("invalid", f"A flow has no effects of kind {effect.kind}")
+    if not all(isinstance(text, str) and text for text in (effect.path, effect.key, effect.iterations)):
+        raise HarnessApiError("invalid", "An effect of a flow has a path, a key and iterations")
+    if effect.kind == "agent":
+        _check_agent_input(effect)
+    elif effect.kind == "tool" and (
+        effect.capability_id is not UNSET or not isinstance(effect.context.get("toolName"), str)
+    ):
+        raise HarnessApiError("invalid", "A tool of a flow is named in its context and has no capability")
+
+
+def _check_agent_input(effect: EffectIntent) -> None:
+    given: Any = None if effect.input is UNSET else effect.input
+    fits = isinstance(given, dict) and all(isinstance(given.get(name), str) for name in ("agentId", "path"))
+    if fits and "flow" in given:
+        fits = isinstance(given["flow"], list) and all(isinstance(name, str) for name in given["flow"])
+    if not fits:
+        raise HarnessApiError(
+            "invalid", "An agent effect's input is {agentId, input, path, flow?, manifest?}"
+        )
 
 
 def decide(
@@ -126,7 +167,9 @@ def decide(
                 "effect_drift", f"The effect {effect_id} was asked for with another request"
             )
         return _known(tx, row, recovery, now_ms)
-    return _new(tx, run, asked, _runner(facts, mcp, asked), now_ms)
+    if asked.effect.kind == "agent":
+        return _new_agent(tx, run, asked, facts, now_ms)
+    return _new(tx, run, asked, _runner(run, facts, mcp, asked), now_ms)
 
 
 def _known(tx: Tx, row: OwnedEffect, recovery: Recovery, now_ms: int) -> Decision:
@@ -149,12 +192,10 @@ def _known(tx: Tx, row: OwnedEffect, recovery: Recovery, now_ms: int) -> Decisio
             return Decision("uncertain")
 
 
-def _runner(facts: ManifestFacts, mcp: McpTools, asked: Asked) -> Runner:
+def _runner(run: HeldRun, facts: ManifestFacts, mcp: McpTools, asked: Asked) -> Runner:
     effect = asked.effect
-    if effect.kind in _NOT_YET:
-        raise HarnessApiError(
-            "invalid", f"The development core does not run effects of kind {effect.kind} yet"
-        )
+    if run.engine != "agent":
+        return "action"
     if effect.kind == "model":
         return "model"
     if effect.kind == "delegation":
@@ -170,6 +211,22 @@ def _runner(facts: ManifestFacts, mcp: McpTools, asked: Asked) -> Runner:
             "has no such MCP tool",
         )
     return runner
+
+
+def _new_agent(tx: Tx, run: HeldRun, asked: Asked, facts: ManifestFacts, now_ms: int) -> Decision:
+    """Queues the agent in a linked session; at once a failed outcome when none can carry it out."""
+    _check_hash(asked)
+    effect_id = asked.effect.effect_id
+    try:
+        agent = linking.agent_of(tx, facts, asked.document)
+        linking.queue(tx, run.session_id, effect_id, asked.document, agent, now_ms)
+    except linking.Unlinkable as error:
+        outcome = failed_agent(AGENT_FAILED, str(error))
+        event = completed_event(asked.effect.kind)
+        _record(tx, run, asked, runner="core", event=event, now_ms=now_ms, outcome=outcome)
+        return Decision("completed", outcome)
+    _record(tx, run, asked, runner="linked", event=None, now_ms=now_ms)
+    return Decision("pending")
 
 
 def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Decision:
@@ -196,16 +253,23 @@ def _new(tx: Tx, run: HeldRun, asked: Asked, runner: Runner, now_ms: int) -> Dec
             f"The agent {run.agent_id} has hooks and no Action endpoint: put it with actions.url",
         )
     outcome = jsjson.dumps({"value": _no_endpoint(run, asked)})
-    _record(tx, run, asked, runner="core", event="tool.completed", now_ms=now_ms, outcome=outcome)
+    event = completed_event(asked.effect.kind)
+    _record(tx, run, asked, runner="core", event=event, now_ms=now_ms, outcome=outcome)
     return Decision("completed", outcome)
 
 
 def _no_endpoint(run: HeldRun, asked: Asked) -> dict[str, str]:
+    effect = asked.effect
+    if effect.kind == "tool":
+        name = effect.context.get("toolName") if effect.tool_name is UNSET else effect.tool_name
+        what = f"The tool {name}"
+    else:
+        what = f"The function {effect.key}"
     return {
         "kind": "failed",
         "code": ENDPOINT_MISSING,
-        "message": f"The tool {asked.effect.tool_name} of agent {run.agent_id} runs on an Action endpoint and "
-        "none is configured: put the agent with actions.url",
+        "message": f"{what} of {'agent' if run.engine == 'agent' else 'workflow'} {run.agent_id} runs on an "
+        "Action endpoint and none is configured: put the agent with actions.url",
     }
 
 
@@ -245,7 +309,7 @@ def _record(
             kind=effect.kind,
             call_id=storable(call_id) if isinstance(call_id, str) else None,
             runner=runner,
-            status="completed" if outcome is not None else "pending" if runner == "action" else "invoking",
+            status="completed" if outcome is not None else _STATUS_OF.get(runner, "invoking"),
             request_hash=asked.request_hash,
             started_ms=now_ms,
             ended_ms=None if outcome is None else now_ms,
@@ -267,9 +331,14 @@ def _label(asked: Asked) -> dict[str, Any]:
     the conversation up is told from one that answers."""
     document = asked.document
     label: dict[str, Any] = {"effectId": asked.effect.effect_id, "kind": document["kind"]}
-    for name in ("agent", "capabilityId", "toolName", "hook"):
+    for name in ("agent", "capabilityId", "toolName", "hook", "path", "key", "iterations"):
         if name in document:
             label[name] = document[name]
+    for name in ("toolName", "role"):
+        if name in asked.effect.context:
+            label.setdefault(name, asked.effect.context[name])
+    if document["kind"] == "agent":
+        label["agentId"] = document["input"]["agentId"]
     call_id = asked.effect.context.get("callId")
     if isinstance(call_id, str):
         label["callId"] = call_id

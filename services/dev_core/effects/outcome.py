@@ -48,7 +48,7 @@ def record_value(
             now_ms=now_ms,
         )
         if completed:
-            kind = _completed_kind(handed_out.kind, failed=failed)
+            kind = completed_event(handed_out.kind, failed=failed)
             events.append(
                 tx, run.session_id, kind, run.turn_id, handed_out.label, now_ms, effect_id=effect_id
             )
@@ -82,16 +82,21 @@ def record_error(tx: Tx, run: HeldRun, effect_id: str, error: str, now_ms: int) 
 
 def append_completed(tx: Tx, row: Effect | OwnedEffect, now_ms: int, *, failed: bool = False) -> None:
     """The event of an effect that has its outcome, which the event shows."""
-    kind = _completed_kind(row.kind, failed=failed)
+    kind = completed_event(row.kind, failed=failed)
     events.append(tx, row.session_id, kind, row.turn_id, row.label, now_ms, effect_id=row.effect_id)
 
 
-def _completed_kind(effect_kind: str, *, failed: bool) -> str:
+def completed_event(effect_kind: str, *, failed: bool = False) -> str:
+    """The type of the event that shows an effect's outcome."""
     match effect_kind:
         case "model":
             return "model.failed" if failed else "message.assistant"
         case "hook":
             return "hook.completed"
+        case "fn":
+            return "function.completed"
+        case "agent" | "verify":
+            return f"{effect_kind}.completed"
         case _:
             return "tool.completed"
 

@@ -1,12 +1,13 @@
-"""Posts Actions to agents' endpoints, each at most once in its life."""
+"""Posts Actions to agents' endpoints: each at most once in its life, functions of flows a few times."""
 
 from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 
@@ -35,6 +36,9 @@ MAX_POSTS_AT_ONCE: Final = 128
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON_CHARS: Final = 500
 """Of an endpoint's own words about a refusal; a model reads them."""
+REPEAT_PAUSES_S: Final = (1.0, 5.0, 25.0)
+"""Before a function is posted for the second, third and fourth time."""
+_HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 _STOP_GRACE_S: Final = 3.0
 """How long requests in flight may still be answered when the core stops."""
 
@@ -43,9 +47,16 @@ class ActionPoster:
     """Owns the requests in flight. `on_resolved` is told what each answer changed, after its commit."""
 
     def __init__(
-        self, store: Store, timeout_ms: int, on_resolved: Callable[[str, str, Resolved], None]
+        self,
+        store: Store,
+        timeout_ms: int,
+        on_resolved: Callable[[str, str, Resolved], None],
+        *,
+        repeat_pauses_s: Sequence[float] = REPEAT_PAUSES_S,
     ) -> None:
         self._store = store
+        self._pauses = repeat_pauses_s
+        self._repeats: set[asyncio.TimerHandle] = set()
         self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         self._on_resolved = on_resolved
         self._slots = asyncio.Semaphore(MAX_POSTS_AT_ONCE)
@@ -75,6 +86,8 @@ class ActionPoster:
     async def stop(self) -> None:
         """Waits a little for answers in flight; what is left is uncertain at the next start."""
         self._stopping = True
+        for timer in self._repeats:
+            timer.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=_STOP_GRACE_S)
         for task in set(self._tasks):
@@ -101,11 +114,21 @@ class ActionPoster:
                 # It stays `new` or `sent`, and the next start settles it.
                 get_logger().error("action_not_recorded", sessionId=session_id, error=error_text(error))
                 return
+        if resolved.repeat:
+            self._post_later(session_id, effect_id, self._pauses[resolved.repeat - 1])
         self._on_resolved(session_id, effect_id, resolved)
+
+    def _post_later(self, session_id: str, effect_id: str, pause_s: float) -> None:
+        def post() -> None:
+            self._repeats.discard(timer)
+            self.post(session_id, effect_id)
+
+        timer = asyncio.get_running_loop().call_later(pause_s, post)
+        self._repeats.add(timer)
 
     async def _deliver(self, order: Order) -> Delivery:
         assert self._client is not None
-        headers = {"Content-Type": "application/json", "Idempotency-Key": order.effect_id}
+        headers = {"Content-Type": "application/json", "Idempotency-Key": idempotency_key(order.effect_id)}
         try:
             async with self._client.post(
                 order.url, data=io.BytesIO(order.request.encode()), headers=headers, allow_redirects=False
@@ -118,6 +141,11 @@ class ActionPoster:
             return Unknown("The Action endpoint did not answer in time")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return Unknown(f"The Action endpoint gave no answer ({type(error).__name__})")
+
+
+def idempotency_key(effect_id: str) -> str:
+    """The effect's id as a header carries it: what is not printable ASCII is percent-encoded UTF-8."""
+    return quote(effect_id, safe=_HEADER_SAFE)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

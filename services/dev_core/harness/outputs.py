@@ -66,7 +66,7 @@ class OutputRequests:
             return self._lost(run, HarnessApiError("ownership_lost", abort.message))
         if serving.method == "turn.completed" and run.facts.sandbox is not None and not exported:
             return self._export_first(run, serving)
-        output = Output.of(serving.method, serving.params, serving.plain)
+        output = Output.of(serving.method, serving.params, serving.plain, run.held.engine)
         settling = self._store.submit(
             partial(settle.settle, run=run.held, output=output, abort=abort, now_ms=now_ms())
         )

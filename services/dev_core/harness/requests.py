@@ -142,7 +142,10 @@ class HarnessRequests:
         self, taken: Taken, run_id: str, connection: Connection, lease_until: float
     ) -> Run | None:
         """The run of a lease; None when its start does not fit a frame, and then its turn has failed."""
-        facts = await self._facts(taken.session.manifest_hash)
+        pinned = await self._facts(taken.session.manifest_hash)
+        facts = pinned
+        if taken.session.turn_manifest_hash is not None:
+            facts = await self._facts(taken.session.turn_manifest_hash)
         tools = NO_MCP_TOOLS if taken.mcp_snapshot is None else self._mcp_tools(taken.mcp_snapshot)
         held = HeldRun(
             run_id=run_id,
@@ -154,9 +157,10 @@ class HarnessRequests:
             agent_id=facts.id,
             manifest_hash=facts.hash,
             cursor=taken.cursor,
+            engine=facts.engine,
         )
         token = self._tokens.mint(held)
-        answer = lease_answer(taken, run_id, facts.text, tools, self._options, token.members())
+        answer = lease_answer(taken, run_id, facts, pinned.text, tools, self._options, token.members())
         if not fits_frame(answer):
             message = f"The start of the turn is {len(answer)} characters long and does not fit a frame"
             await self._store.write(
@@ -171,7 +175,7 @@ class HarnessRequests:
             text = await self._store.read(partial(agents.manifest, manifest_hash=manifest_hash))
             assert text is not None
             facts = facts_of(manifest_hash, text)
-            self._manifests.put(manifest_hash, facts, len(text))
+            self._manifests.put(manifest_hash, facts, facts.chars)
         return facts
 
     def _mcp_tools(self, snapshot: str) -> McpTools:

@@ -14,6 +14,7 @@ from protocol import jsjson
 from services.dev_core.core import Core
 from services.dev_core.store import effects
 from services.dev_core.store.events import Event
+from services.dev_core.store.sessions import Session
 
 _MAX_PAGE_CHARS: Final = 8 * 1024 * 1024
 TYPES: Final = (
@@ -22,6 +23,9 @@ TYPES: Final = (
     "message.assistant",
     "model.failed",
     "tool.completed",
+    "agent.completed",
+    "function.completed",
+    "verify.completed",
     "delegation.completed",
     "transcript.updated",
     "effect.uncertain",
@@ -32,25 +36,29 @@ TYPES: Final = (
 )
 
 
-async def items_page(core: Core, session_id: str, after: int, limit: int) -> dict[str, Any]:
+async def items_page(core: Core, session: Session, after: int, limit: int) -> dict[str, Any]:
     """Items of the events after a seq, of at most `limit` events; `after` continues when there is more."""
+    session_id = session.id
     page = await core.events(session_id, after, limit=limit, max_chars=_MAX_PAGE_CHARS, types=TYPES)
     calls: dict[str | None, set[str]] = {}
     for event in page:
         if event.type == "transcript.updated" and event.turn_id and event.turn_id not in calls:
             read = partial(effects.call_ids, session_id=session_id, turn_id=event.turn_id)
             calls[event.turn_id] = await core.store.read(read)
-    items = [item for event in page for item in _items(event, calls.get(event.turn_id, set()))]
+    is_flow = session.engine != "agent"
+    items = [
+        item for event in page for item in _items(event, calls.get(event.turn_id, set()), is_flow=is_flow)
+    ]
     more = {"after": page[-1].seq} if page else {}
     return {"items": items, **more}
 
 
-def _items(event: Event, calls: set[str]) -> Iterator[dict[str, Any]]:
+def _items(event: Event, calls: set[str], *, is_flow: bool) -> Iterator[dict[str, Any]]:
     payload: Any = jsjson.loads(event.payload)
     place = {"seq": event.seq, "turnId": event.turn_id}
     match event.type:
         case "turn.started":
-            yield {**place, "type": "message", "role": "user", **_user(payload["input"])}
+            yield {**place, "type": "message", "role": "user", **_user(payload["input"], is_flow=is_flow)}
         case "turn.resumed":
             yield {**place, "type": "answer", **payload["input"]}
         case "message.assistant" | "model.failed" if "compaction" in payload:
@@ -59,6 +67,10 @@ def _items(event: Event, calls: set[str]) -> Iterator[dict[str, Any]]:
             yield from _blocks(place, payload)
         case "model.failed":
             yield {**place, "type": "model_failed", **_source(payload), "error": payload["outcome"]["value"]}
+        case "tool.completed" | "agent.completed" | "function.completed" | "verify.completed" if is_flow:
+            yield {**place, "type": "stage_result", **_stage(payload), "result": payload["outcome"]["value"]}
+        case "agent.completed":
+            return  # the delegation around it says the same
         case "tool.completed":
             yield {
                 **place,
@@ -87,11 +99,18 @@ def _items(event: Event, calls: set[str]) -> Iterator[dict[str, Any]]:
             yield {**place, "type": kind.partition(".")[2], **payload}
 
 
-def _user(given: Any) -> dict[str, Any]:
+def _user(given: Any, *, is_flow: bool) -> dict[str, Any]:
     if isinstance(given, str):
         return {"content": [{"type": "text", "text": given}]}
+    if is_flow:
+        return {"content": [{"type": "json", "value": given}]}
     content = given["content"] if "content" in given else [{"type": "text", "text": given["text"]}]
     return {"content": content} | ({"metadata": given["metadata"]} if "metadata" in given else {})
+
+
+def _stage(payload: Any) -> dict[str, Any]:
+    names = ("effectId", "kind", "path", "iterations", "agentId", "toolName", "role")
+    return {name: payload[name] for name in names if name in payload}
 
 
 def _source(payload: Any) -> dict[str, Any]:

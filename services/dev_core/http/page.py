@@ -88,12 +88,20 @@ class Page:
             more = (
                 f"<p><a href='/plain/sessions/{escape(session.id)}?after={page[-1].seq}'>Later events</a></p>"
             )
+        above = "" if session.parent_id is None else f"<p>Linked to {_link(session.parent_id)}.</p>"
         return _page(
             f"Session {session.id}",
             f"<p><a href='/plain'>All sessions</a></p><p>Agent {escape(session.agent_id)}, "
-            f"status {escape(session.status)}.</p>"
+            f"status {escape(session.status)}.</p>{above}{await self._linked(session.id)}"
             f"{_table(('Seq', 'Time', 'Event', 'Payload'), rows)}{more}",
         )
+
+    async def _linked(self, session_id: str) -> str:
+        linked = await self._core.sessions(_LISTED, None, None, session_id)
+        if not linked:
+            return ""
+        rows = [(_link(session.id), session.agent_id, session.status) for _, session in linked]
+        return f"<h2>Linked sessions</h2>{_table(('Session', 'Agent', 'Status'), rows)}<h2>Log</h2>"
 
 
 def _link(session_id: str) -> _Link:

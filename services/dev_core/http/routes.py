@@ -88,7 +88,8 @@ class Routes:
         """The newest sessions first."""
         limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
         before = params.number(request, "before", 0, least=1) or None
-        found = await self._core.sessions(limit, before, request.query.get("agentId"))
+        query = request.query
+        found = await self._core.sessions(limit, before, query.get("agentId"), query.get("parentId"))
         more = {"before": found[-1][0]} if len(found) == limit else {}
         return json_response({"sessions": [_session(session) for _, session in found], **more})
 
@@ -101,7 +102,7 @@ class Routes:
         view = await self._core.session(request.match_info["session"])
         after = params.number(request, "after", 0)
         limit = params.number(request, "limit", DEFAULT_PAGE, least=1, most=MAX_PAGE)
-        return json_response(await items_page(self._core, view.session.id, after, limit))
+        return json_response(await items_page(self._core, view.session, after, limit))
 
     async def log(self, request: web.Request) -> web.Response:
         """A page of the log, of some types or of all."""
@@ -158,17 +159,15 @@ class Routes:
         """Approves or rejects."""
         session_id = request.match_info["session"]
         body, _ = await read_body(request)
-        return json_response(
-            {"sessionId": session_id, "seq": await self._core.approve(session_id, body)}, 202
-        )
+        owner, seq = await self._core.approve(session_id, body)
+        return json_response({"sessionId": owner, "seq": seq}, 202)
 
     async def respond(self, request: web.Request) -> web.Response:
         """Answers a question."""
         session_id = request.match_info["session"]
         body, _ = await read_body(request)
-        return json_response(
-            {"sessionId": session_id, "seq": await self._core.respond(session_id, body)}, 202
-        )
+        owner, seq = await self._core.respond(session_id, body)
+        return json_response({"sessionId": owner, "seq": seq}, 202)
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Ends the turn that is under way."""
@@ -188,6 +187,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
     actions = {} if agent.actions_url is None else {"actions": {"url": agent.actions_url}}
     return {
         "id": agent.id,
+        "kind": "agent" if agent.engine == "agent" else "workflow",
         "manifestHash": agent.manifest_hash,
         **actions,
         "createdAt": iso_time(agent.created_ms),
@@ -200,6 +200,8 @@ def _session(session: Session) -> dict[str, Any]:
         "id": session.id,
         "agentId": session.agent_id,
         "manifestHash": session.manifest_hash,
+        "kind": "agent" if session.engine == "agent" else "workflow",
+        **({} if session.parent_id is None else {"parentId": session.parent_id}),
         "status": session.status,
         "activeTurnId": session.turn_id,
         "epoch": session.epoch,
@@ -225,6 +227,16 @@ def _view(view: SessionView) -> dict[str, Any]:
         document["waits"] = RawJson(view.waits)
     if view.session.status == "paused":
         document["interactions"] = view.interactions
+    if view.linked:
+        document["linked"] = [
+            {
+                "sessionId": link.session_id,
+                "effectId": link.effect_id,
+                "agentId": link.agent_id,
+                "status": link.status,
+            }
+            for link in view.linked
+        ]
     if view.mcp_diagnostics is not None:
         document["mcp"] = {"servers": RawJson(view.mcp_diagnostics)}
     hint = _HINTS.get(view.session.status)
@@ -238,7 +250,7 @@ _HINTS: Final = {
     "/v1/sessions/{id}/cancel), then send the next message.",
     "paused": "The turn waits for a person: POST /v1/sessions/{id}/approve or /respond with an interactionId.",
     "waiting": "The turn waits for the outcome of an Action (POST "
-    "/v1/sessions/{id}/effects/<effectId>/outcome).",
+    "/v1/sessions/{id}/effects/<effectId>/outcome), or for the sessions in `linked`.",
 }
 
 

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed
@@ -48,6 +48,7 @@ _CACHE_KIB: Final = 16 * 1024
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
+Move: TypeAlias = Literal["runnable", "cancelled", "links"]
 
 
 class StoreFailed(Exception):
@@ -55,17 +56,18 @@ class StoreFailed(Exception):
 
 
 class Tx:
-    """What a transaction may use: statements, and the list of sessions that got events.
+    """What a transaction may use: statements, and the lists of sessions that got events and that moved.
 
     `seqs` holds the seq of the newest event of sessions: nobody else writes the database, so it is read once.
     """
 
-    __slots__ = ("_connection", "_seqs", "touched")
+    __slots__ = ("_connection", "_seqs", "moved", "touched")
 
     def __init__(self, connection: sqlite3.Connection, seqs: dict[str, int] | None = None) -> None:
         self._connection = connection
         self._seqs = {} if seqs is None else seqs
         self.touched: dict[str, bool] = {}
+        self.moved: list[tuple[str, Move]] = []
 
     def next_seq(self, session_id: str) -> int:
         """The seq of an event that is to be written now."""
@@ -81,6 +83,11 @@ class Tx:
     def touch(self, session_id: str, *, at_once: bool) -> None:
         """The session got an event; `at_once`: whoever watches the session waits for it."""
         self.touched[session_id] = at_once or self.touched.get(session_id, False)
+
+    def move(self, session_id: str, how: Move) -> None:
+        """Another session than the transaction's own has something to run now, its turn was cancelled, or linked
+        turns may begin for it."""
+        self.moved.append((session_id, how))
 
     def run(self, sql: str, parameters: Iterable[Any] = ()) -> int:
         """Executes one statement and gives the number of rows it changed."""
@@ -98,6 +105,14 @@ class Tx:
     def all(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
         """Every row."""
         return self._connection.execute(sql, tuple(parameters)).fetchall()
+
+
+@dataclass(slots=True)
+class _Changes:
+    """What the transactions of a commit tell the loop."""
+
+    touched: dict[str, bool] = field(default_factory=dict)
+    moved: list[tuple[str, Move]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,7 +149,7 @@ class Store:
     """The database.
 
     `on_events` is called in the loop, after a commit, with the sessions that got events and whether one of
-    a session's is to be shown at once (see Tx.touch).
+    a session's is to be shown at once (see Tx.touch); `on_moved` with the sessions that moved (see Tx.move).
     """
 
     def __init__(self, writer: _Lane, reader: _Lane | None, lock: Any) -> None:
@@ -146,6 +161,7 @@ class Store:
         self._path = MEMORY
         self._commits = 0
         self.on_events: Callable[[dict[str, bool]], None] = lambda sessions: None
+        self.on_moved: Callable[[list[tuple[str, Move]]], None] = lambda sessions: None
 
     @classmethod
     async def open(cls, path: str, *, full_sync: bool = False) -> Store:
@@ -274,10 +290,10 @@ class Store:
             else:
                 ended = True
             if batch:
-                touched = _commit(lane, batch)
+                changes = _commit(lane, batch)
                 # Fails only when the loop is closed, and then nobody waits for the results.
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._deliver, lane, batch, touched, taken)
+                    self._loop.call_soon_threadsafe(self._deliver, lane, batch, changes, taken)
         if lane.writes:
             with contextlib.suppress(sqlite3.Error):
                 lane.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -285,7 +301,7 @@ class Store:
 
     # In the loop
 
-    def _deliver(self, lane: _Lane, batch: list[_Job], touched: dict[str, bool], taken: int = 0) -> None:
+    def _deliver(self, lane: _Lane, batch: list[_Job], changes: _Changes, taken: int = 0) -> None:
         lane.handed_over -= taken
         for job in batch:
             try:
@@ -294,8 +310,10 @@ class Store:
                 get_logger().error("transaction_not_delivered", error=error_text(error))
         if lane.writes:
             self._checkpoint_when_due()
-        if touched:
-            self.on_events(touched)
+        if changes.moved:
+            self.on_moved(changes.moved)
+        if changes.touched:
+            self.on_events(changes.touched)
 
 
 def _open_lanes(path: str, full_sync: bool) -> tuple[_Lane, _Lane | None, Any]:
@@ -355,14 +373,14 @@ def _checkpoint(path: str) -> None:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
+def _commit(lane: _Lane, batch: list[_Job]) -> _Changes:
     """Runs the jobs and commits once; every job ends with a result or an error."""
     connection = lane.connection
     try:
-        touched = _run_all(lane, batch, savepoints=False)
-        if touched is None:
-            touched = _run_all(lane, batch, savepoints=True)
-        assert touched is not None
+        changes = _run_all(lane, batch, savepoints=False)
+        if changes is None:
+            changes = _run_all(lane, batch, savepoints=True)
+        assert changes is not None
         if connection.in_transaction:
             connection.execute("COMMIT")
     except sqlite3.Error as error:
@@ -373,18 +391,18 @@ def _commit(lane: _Lane, batch: list[_Job]) -> dict[str, bool]:
         for job in batch:
             if job.error is None:
                 job.result, job.error = None, StoreFailed(f"the database refused a write: {error}")
-        return {}
-    return touched
+        return _Changes()
+    return changes
 
 
-def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, bool] | None:
-    """Runs the jobs, in a transaction that is left open if they write; the sessions that got events.
+def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> _Changes | None:
+    """Runs the jobs, in a transaction that is left open if they write; the sessions that got events or moved.
 
     A savepoint costs as much as a small write, and a job that refuses mostly has written nothing. So the
     first attempt goes without: None means that a job failed after it had written, and all is undone.
     """
     connection = lane.connection
-    touched: dict[str, bool] = {}
+    made = _Changes()
     # Reads alone need no transaction where nobody else writes: they see one state as it is.
     begun = not (lane.writes and all(job.reads for job in batch))
     if begun:
@@ -409,7 +427,8 @@ def _run_all(lane: _Lane, batch: list[_Job], *, savepoints: bool) -> dict[str, b
                 return None
         else:
             for session_id, at_once in tx.touched.items():
-                touched[session_id] = at_once or touched.get(session_id, False)
+                made.touched[session_id] = at_once or made.touched.get(session_id, False)
+            made.moved += tx.moved
         if savepoints:
             connection.execute("RELEASE job")
-    return touched
+    return made

@@ -10,10 +10,10 @@ import msgspec
 from services.dev_core.store.database import Tx
 
 EffectStatus: TypeAlias = Literal["invoking", "pending", "completed", "uncertain"]
-Runner: TypeAlias = Literal["model", "mcp", "remote-mcp", "sandbox", "artifact", "action", "core"]
-"""Who carries an effect out. `remote-mcp` is a server behind a gate, which keeps its calls by their effect ids."""
-"""Who carries an effect out: the first three through the harness, `artifact` and `core` the core itself, the
-latter at once."""
+Runner: TypeAlias = Literal["model", "mcp", "remote-mcp", "sandbox", "artifact", "action", "linked", "core"]
+"""Who carries an effect out: the first four through the harness, `linked` a session of its own, `artifact` and
+`core` the core itself, the latter at once. `remote-mcp` is a server behind a gate, which keeps its calls by their
+effect ids."""
 
 ActionState: TypeAlias = Literal["new", "sent", "accepted", "settled", "withdrawn"]
 
@@ -214,6 +214,8 @@ class Action:
     effect_id: str
     url: str
     state: ActionState
+    attempts: int
+    """How often it was posted."""
 
 
 def insert_action(tx: Tx, session_id: str, effect_id: str, url: str, now_ms: int) -> None:
@@ -227,7 +229,7 @@ def insert_action(tx: Tx, session_id: str, effect_id: str, url: str, now_ms: int
 def action(tx: Tx, session_id: str, effect_id: str) -> Action | None:
     """The Action of an effect, or None."""
     row = tx.one(
-        "SELECT session_id, effect_id, url, state FROM actions WHERE session_id = ? AND effect_id = ?",
+        "SELECT session_id, effect_id, url, state, attempts FROM actions WHERE session_id = ? AND effect_id = ?",
         (session_id, effect_id),
     )
     return None if row is None else Action(*row)
@@ -236,9 +238,10 @@ def action(tx: Tx, session_id: str, effect_id: str) -> Action | None:
 def set_action(
     tx: Tx, session_id: str, effect_id: str, state: ActionState, sent_ms: int | None = None
 ) -> None:
-    """Moves an Action."""
+    """Moves an Action; with `sent_ms` it is posted once more."""
     tx.run(
-        "UPDATE actions SET state = ?, sent_ms = coalesce(?, sent_ms) WHERE session_id = ? AND effect_id = ?",
+        "UPDATE actions SET state = ?1, sent_ms = coalesce(?2, sent_ms), attempts = attempts + (?2 IS NOT NULL) "
+        "WHERE session_id = ?3 AND effect_id = ?4",
         (state, sent_ms, session_id, effect_id),
     )
 
@@ -255,7 +258,7 @@ def withdraw_actions(tx: Tx, session_id: str, turn_id: str | None) -> None:
 def open_actions(tx: Tx, state: ActionState) -> list[Action]:
     """Every Action in that state (`new` or `sent`)."""
     rows: list[Any] = tx.all(
-        "SELECT session_id, effect_id, url, state FROM actions WHERE state = ? AND state IN ('new', 'sent')",
+        "SELECT session_id, effect_id, url, state, attempts FROM actions WHERE state = ? AND state IN ('new', 'sent')",
         (state,),
     )
     return [Action(*row) for row in rows]

@@ -153,7 +153,38 @@ _VERSION_3: Final = """
 CREATE INDEX turns_of_session ON turns(session_id);
 """
 
-STEPS: Final = (_VERSION_1, _VERSION_2, _VERSION_3)
+# What flows need. `engine` is agent, flow-1 or flow-2. A linked session runs an agent for an effect of its
+# parent's turn, `nesting` levels below a person's session; its Actions go where those of `endpoint_agent_id`
+# go (NULL: of its own agent). `turn_manifest_hash` is the manifest of the turn that is under way, NULL when
+# it is the session's.
+#
+# A link is an agent effect and the linked turn that carries it out: queued (no turn yet), running, settled,
+# or withdrawn, when the parent's turn ended first.
+_VERSION_4: Final = """
+ALTER TABLE agents ADD COLUMN engine TEXT NOT NULL DEFAULT 'agent';
+ALTER TABLE sessions ADD COLUMN engine TEXT NOT NULL DEFAULT 'agent';
+ALTER TABLE sessions ADD COLUMN parent_id TEXT;
+ALTER TABLE sessions ADD COLUMN nesting INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN endpoint_agent_id TEXT;
+ALTER TABLE sessions ADD COLUMN turn_manifest_hash TEXT;
+CREATE INDEX sessions_of_parent ON sessions(parent_id) WHERE parent_id IS NOT NULL;
+ALTER TABLE actions ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE links (
+  number INTEGER PRIMARY KEY,
+  session_id TEXT NOT NULL,
+  effect_id TEXT NOT NULL,
+  turn_id TEXT NOT NULL,
+  linked_id TEXT NOT NULL,
+  linked_turn_id TEXT,
+  state TEXT NOT NULL,
+  UNIQUE (session_id, effect_id)
+);
+CREATE INDEX links_open ON links(session_id, state) WHERE state IN ('queued', 'running');
+CREATE INDEX links_of_linked ON links(linked_id, state);
+"""
+
+STEPS: Final = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 """What leads from each version to the next; the version is the number of steps taken."""
 SCHEMA_VERSION: Final = len(STEPS)
 

@@ -6,6 +6,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from services.dev_core.manifests import Engine
 from services.dev_core.store.database import Tx
 
 Status: TypeAlias = Literal[
@@ -22,7 +23,11 @@ OPEN_STATUSES: Final[frozenset[str]] = frozenset({"runnable", "running", "waitin
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session's hot row. `turn_id` is None while no turn is under way."""
+    """A session's hot row. `turn_id` is None while no turn is under way.
+
+    `parent_id`: the session whose turns it carries out effects for; `turn_manifest_hash`: what the turn under
+    way runs with instead of the session's manifest.
+    """
 
     id: str
     agent_id: str
@@ -38,6 +43,9 @@ class Session(msgspec.Struct, frozen=True):
     turn_length: int | None
     created_ms: int
     updated_ms: int
+    engine: Engine = "agent"
+    parent_id: str | None = None
+    turn_manifest_hash: str | None = None
 
     @property
     def position(self) -> tuple[int, int]:
@@ -49,7 +57,7 @@ class Session(msgspec.Struct, frozen=True):
 
 _COLUMNS: Final = (
     "id, agent_id, manifest_hash, status, epoch, lease_owner, turn_id, segment, cursor, "
-    "length, turn_cursor, turn_length, created_ms, updated_ms"
+    "length, turn_cursor, turn_length, created_ms, updated_ms, engine, parent_id, turn_manifest_hash"
 )
 _SELECT: Final = f"SELECT {_COLUMNS} FROM sessions WHERE id = ?"
 
@@ -60,14 +68,31 @@ def load(tx: Tx, session_id: str) -> Session | None:
     return None if row is None else Session(*row)
 
 
+class Parent(msgspec.Struct, frozen=True):
+    """What a linked session is made for: see the tables."""
+
+    id: str
+    nesting: int
+    endpoint_agent_id: str | None
+
+
 def create(
-    tx: Tx, session_id: str, agent_id: str, manifest_hash: str, *, info: str | None, now_ms: int
+    tx: Tx,
+    session_id: str,
+    agent_id: str,
+    manifest_hash: str,
+    *,
+    engine: Engine,
+    info: str | None,
+    now_ms: int,
+    parent: Parent | None = None,
 ) -> Session:
-    """A new session, pinned to the manifest."""
+    """A new session, pinned to the manifest; with a parent a linked one."""
+    above = (None, 0, None) if parent is None else (parent.id, parent.nesting, parent.endpoint_agent_id)
     tx.run(
-        "INSERT INTO sessions (id, agent_id, manifest_hash, status, created_ms, updated_ms) "
-        "VALUES (?, ?, ?, 'idle', ?, ?)",
-        (session_id, agent_id, manifest_hash, now_ms, now_ms),
+        "INSERT INTO sessions (id, agent_id, manifest_hash, status, engine, created_ms, updated_ms, "
+        "parent_id, nesting, endpoint_agent_id) VALUES (?, ?, ?, 'idle', ?, ?, ?, ?, ?, ?)",
+        (session_id, agent_id, manifest_hash, engine, now_ms, now_ms, *above),
     )
     if info is not None:
         put_document(tx, session_id, "info", info)
@@ -76,12 +101,33 @@ def create(
     return session
 
 
-def listing(tx: Tx, *, limit: int, before: int | None, agent_id: str | None) -> list[tuple[int, Session]]:
-    """The newest sessions first, each with its number; `before` continues after that number."""
+def as_parent(tx: Tx, session_id: str) -> Parent:
+    """What sessions linked to this one are made for."""
+    row = tx.one(
+        "SELECT nesting + 1, coalesce(endpoint_agent_id, agent_id) FROM sessions WHERE id = ?", (session_id,)
+    )
+    assert row is not None
+    return Parent(session_id, *row)
+
+
+def linked_to(tx: Tx, session_id: str) -> list[str]:
+    """The sessions linked to this one."""
+    rows = tx.all("SELECT id FROM sessions WHERE parent_id = ? ORDER BY number", (session_id,))
+    return [row[0] for row in rows]
+
+
+def listing(
+    tx: Tx, *, limit: int, before: int | None, agent_id: str | None, parent_id: str | None
+) -> list[tuple[int, Session]]:
+    """The newest sessions first, each with its number; `before` continues after that number.
+
+    Linked sessions are found by their parent alone.
+    """
     rows = tx.all(
         f"SELECT number, {_COLUMNS} FROM sessions "
-        "WHERE (?1 IS NULL OR number < ?1) AND (?2 IS NULL OR agent_id = ?2) ORDER BY number DESC LIMIT ?3",
-        (before, agent_id, limit),
+        "WHERE (?1 IS NULL OR number < ?1) AND (?2 IS NULL OR agent_id = ?2) AND parent_id IS ?4 "
+        "ORDER BY number DESC LIMIT ?3",
+        (before, agent_id, limit, parent_id),
     )
     return [(row[0], Session(*row[1:])) for row in rows]
 
@@ -113,7 +159,7 @@ def end_turn(
     cursor, length = position if position is not None else (session.cursor, session.length)
     tx.run(
         "UPDATE sessions SET status = ?, turn_id = NULL, segment = 0, cursor = ?, length = ?, "
-        "turn_cursor = NULL, turn_length = NULL, updated_ms = ? WHERE id = ?",
+        "turn_cursor = NULL, turn_length = NULL, turn_manifest_hash = NULL, updated_ms = ? WHERE id = ?",
         (status, cursor, length, now_ms, session.id),
     )
     tx.run(

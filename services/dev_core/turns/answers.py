@@ -6,9 +6,10 @@ from typing import Any
 
 from protocol import jsjson
 from services.dev_core.problems import Problem, no_session
-from services.dev_core.store import effects, events, sessions
+from services.dev_core.store import events, links, sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import OPEN_STATUSES, Session
+from services.dev_core.turns.ending import end_turn
 
 
 def open_interactions(pending: str | None) -> list[dict[str, Any]]:
@@ -25,14 +26,34 @@ def open_interactions(pending: str | None) -> list[dict[str, Any]]:
     return found
 
 
-def answer(tx: Tx, session_id: str, given: dict[str, Any], now_ms: int) -> int:
+def linked_interactions(tx: Tx, session_id: str) -> list[dict[str, Any]]:
+    """What the linked sessions of a turn ask a person, each with the `sessionId` of the one that asks."""
+    found: list[dict[str, Any]] = []
+    for link in links.running(tx, session_id):
+        linked = sessions.load(tx, link.linked_id)
+        if linked is None:
+            continue
+        if linked.status == "paused":
+            asked = open_interactions(sessions.document(tx, linked.id, "pending"))
+            found += [{**interaction, "sessionId": linked.id} for interaction in asked]
+        else:
+            found += linked_interactions(tx, linked.id)
+    return found
+
+
+def answer(tx: Tx, session_id: str, given: dict[str, Any], now_ms: int) -> tuple[str, int]:
     """Commits an approval or a response (the checkpoint's input): the next segment becomes runnable.
 
-    Returns the event's seq. Raises Problem when the session has no such interaction to answer.
+    An answer to what a linked session asks goes to that session. Returns the session that took it and the
+    event's seq. Raises Problem when there is no such interaction to answer.
     """
     session = sessions.load(tx, session_id)
     if session is None:
         raise no_session(session_id)
+    if session.status in ("waiting", "uncertain", "running"):
+        for asked in linked_interactions(tx, session_id):
+            if asked.get("id") == given["interactionId"]:
+                return answer(tx, asked["sessionId"], given, now_ms)
     if session.status != "paused":
         raise Problem(
             "not_paused",
@@ -47,7 +68,8 @@ def answer(tx: Tx, session_id: str, given: dict[str, Any], now_ms: int) -> int:
         (now_ms, session_id),
     )
     sessions.set_turn(tx, session_id, session.turn_id, "running")
-    return events.append(tx, session_id, "turn.resumed", session.turn_id, f'{{"input":{text}}}', now_ms)
+    seq = events.append(tx, session_id, "turn.resumed", session.turn_id, f'{{"input":{text}}}', now_ms)
+    return session_id, seq
 
 
 def _check_open(tx: Tx, session: Session, given: dict[str, Any]) -> None:
@@ -88,7 +110,5 @@ def cancel(tx: Tx, session_id: str, now_ms: int) -> bool:
         return False
     if session.status not in OPEN_STATUSES:
         raise Problem("turn_over", f"Session {session_id} is {session.status}: no turn is under way.")
-    effects.withdraw_actions(tx, session_id, session.turn_id)
-    sessions.end_turn(tx, session, "cancelled", "{}", now_ms)
-    events.append(tx, session_id, "turn.cancelled", session.turn_id, "{}", now_ms)
+    end_turn(tx, session, "cancelled", "{}", now_ms)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -157,6 +157,22 @@ def become_uncertain(tx: Tx, session: Session, effect_ids: list[str], now_ms: in
     sessions.put_document(tx, session.id, "waits", jsjson.dumps({"effectIds": effect_ids}))
     sessions.set_turn(tx, session.id, session.turn_id, "uncertain")
     events.append(tx, session.id, "turn.uncertain", session.turn_id, {"effectIds": effect_ids}, now_ms)
+
+
+def wake(tx: Tx, session: Session, now_ms: int) -> bool:
+    """One of the session's effects has its outcome now: True when the session is to be offered again.
+
+    Not when a run holds it, nor while another of the effects it waits for is uncertain.
+    """
+    if session.status not in ("waiting", "uncertain"):
+        return False
+    if session.status == "uncertain":
+        waits: Any = jsjson.loads(sessions.document(tx, session.id, "waits") or '{"effectIds":[]}')
+        if "uncertain" in effects.statuses(tx, session.id, waits["effectIds"]).values():
+            return False
+    sessions.set_status(tx, session.id, "runnable", now_ms)
+    sessions.set_turn(tx, session.id, session.turn_id, "running")
+    return True
 
 
 def leased(tx: Tx) -> list[tuple[str, int, int]]:

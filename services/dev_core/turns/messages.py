@@ -1,12 +1,15 @@
-"""A person's message: from the body of a request to a turn that can be offered (agent-engine 5)."""
+"""A message: from the body of a request to a turn that can be offered (agent-engine 5, flow-engine 3)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
 from protocol import jsjson
 from services.dev_core.artifacts import records
 from services.dev_core.effects.held import storable
+from services.dev_core.manifests import Engine
 from services.dev_core.problems import Problem, no_session, turn_is_open
 from services.dev_core.store import events, sessions
 from services.dev_core.store.database import Tx
@@ -15,8 +18,28 @@ from services.dev_core.store.sessions import OPEN_STATUSES
 _FORMS: Final = ("text", "content", "data")
 
 
-def read_message(body: Any) -> Any:
-    """The checkpoint's input for `{text, metadata?}`, `{content, metadata?}` or `{data}`. Raises Problem."""
+class Message(msgspec.Struct, frozen=True):
+    """What a turn is started with: `form` is text, content or data."""
+
+    form: str
+    value: Any
+    metadata: Any = None
+
+    def input(self, engine: Engine) -> Any:
+        """The checkpoint's input. Raises Problem for what a workflow does not take."""
+        if engine != "agent":
+            if self.form == "content" or self.metadata is not None:
+                raise Problem("invalid", "A workflow takes {text} or {data}, and no metadata.")
+            return self.value
+        if self.form == "data":
+            return self.value if isinstance(self.value, str) else jsjson.dumps(self.value)
+        if self.metadata is not None:
+            return {self.form: self.value, "metadata": self.metadata}
+        return self.value if self.form == "text" else {self.form: self.value}
+
+
+def read_message(body: Any) -> Message:
+    """The message of `{text, metadata?}`, `{content, metadata?}` or `{data}`. Raises Problem."""
     if not isinstance(body, dict):
         raise Problem("invalid", "A message is an object with one of text, content and data.")
     forms = [name for name in _FORMS if name in body]
@@ -31,18 +54,13 @@ def read_message(body: Any) -> Any:
     if "metadata" in body and not isinstance(metadata, dict):
         raise Problem("invalid", "metadata is an object.")
     value = body[form]
-    if form == "data":
-        return value if isinstance(value, str) else jsjson.dumps(value)
-    if form == "text":
-        if not isinstance(value, str):
-            raise Problem("invalid", "text is a string.")
-    else:
+    if form == "text" and not isinstance(value, str):
+        raise Problem("invalid", "text is a string.")
+    if form == "content":
         _check_content(value)
         if isinstance(value, str):
             form = "text"
-    if "metadata" in body:
-        return {form: value, "metadata": metadata}
-    return value if form == "text" else {form: value}
+    return Message(form, value, metadata)
 
 
 def _check_content(content: Any) -> None:
@@ -84,22 +102,34 @@ def _check_references(tx: Tx, session_id: str, message: Any) -> None:
                     )
 
 
-def start_turn(tx: Tx, session_id: str, turn_id: str, message: Any, now_ms: int) -> int:
+def start_turn(
+    tx: Tx,
+    session_id: str,
+    turn_id: str,
+    message: Message,
+    now_ms: int,
+    *,
+    turn_manifest_hash: str | None = None,
+) -> int:
     """Commits a message: the session becomes runnable with a new turn. Returns the event's seq.
 
-    Raises Problem when there is no such session or a turn is under way.
+    `turn_manifest_hash`: what this turn runs with instead of the session's manifest. Raises Problem when
+    there is no such session, a turn is under way, or a workflow can't take the message.
     """
     session = sessions.load(tx, session_id)
     if session is None:
         raise no_session(session_id)
     if session.status in OPEN_STATUSES:
         raise turn_is_open(session_id, session.status)
-    _check_references(tx, session_id, message)
-    text = jsjson.dumps(message)
+    given = message.input(session.engine)
+    if session.engine == "agent":
+        _check_references(tx, session_id, given)
+    text = jsjson.dumps(given)
     sessions.put_document(tx, session_id, "input", text)
     sessions.start_turn(tx, session_id, turn_id, now_ms)
     tx.run(
-        "UPDATE sessions SET status = 'runnable', turn_id = ?, segment = 0, updated_ms = ? WHERE id = ?",
-        (turn_id, now_ms, session_id),
+        "UPDATE sessions SET status = 'runnable', turn_id = ?, segment = 0, turn_manifest_hash = ?, "
+        "updated_ms = ? WHERE id = ?",
+        (turn_id, turn_manifest_hash, now_ms, session_id),
     )
     return events.append(tx, session_id, "turn.started", turn_id, f'{{"input":{text}}}', now_ms)

@@ -18,9 +18,11 @@ from protocol.errors import HarnessApiError
 from protocol.methods import TranscriptEdit, TurnOutput
 from protocol.transcript import Entry
 from services.dev_core.effects.held import HeldRun, is_active, own_session, storable, turn_cancelled
+from services.dev_core.manifests import Engine
 from services.dev_core.store import effects, events, sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session, Status
+from services.dev_core.turns.ending import end_turn
 from services.dev_core.turns.lease import mark_invoking_uncertain
 
 AbortKind: TypeAlias = Literal["cancel", "shutdown", "deadline", "ownership.lost"]
@@ -63,7 +65,7 @@ class Settled(msgspec.Struct, frozen=True):
     edits: tuple[Edit, ...] = ()
 
 
-def check_output(method: str, output: TurnOutput) -> str | None:
+def check_output(method: str, output: TurnOutput, engine: Engine) -> str | None:
     """What is wrong with an output by itself; None when it is as harness-api 5.7 says."""
     if output.thrown is not UNSET:
         if method != "turn.failed" or output.status is not UNSET:
@@ -71,7 +73,12 @@ def check_output(method: str, output: TurnOutput) -> str | None:
         return None
     if output.status not in _STATUSES_OF[method]:
         return f"{method} can't report the status {output.status if output.status is not UNSET else 'none'}"
-    if output.status in ("completed", "paused", "yielded") and (
+    if engine != "agent":
+        if output.status in ("paused", "yielded"):
+            return f"a flow is never {output.status}"
+        if output.state is not UNSET or output.transcript is not UNSET:
+            return "a flow has neither a state nor a transcript"
+    elif output.status in ("completed", "paused", "yielded") and (
         not isinstance(output.state, dict) or output.transcript is UNSET
     ):
         return "the output of an agent has its state and the edits of its transcript"
@@ -108,9 +115,9 @@ class Output(msgspec.Struct, frozen=True):
     error: Any
 
     @classmethod
-    def of(cls, method: str, struct: TurnOutput, plain: bool) -> Output:
-        """Checks the output and writes its documents."""
-        fault = check_output(method, struct)
+    def of(cls, method: str, struct: TurnOutput, plain: bool, engine: Engine = "agent") -> Output:
+        """Checks the output of a run of that engine, and writes its documents."""
+        fault = check_output(method, struct, engine)
         keeps = fault is None and struct.status in ("completed", "paused", "yielded", "cancelled")
 
         def text(value: Any) -> str | None:
@@ -157,6 +164,9 @@ def settle(tx: Tx, run: HeldRun, output: Output, abort: Abort | None, now_ms: in
             return _cancelled(tx, session, output, now_ms)
         case "waiting" | "uncertain":
             return _suspend(tx, session, struct, now_ms)
+        case _ if session.engine != "agent":
+            _complete(tx, session, output, session.position, now_ms)
+            return Settled()
         case _:
             return _advance(tx, session, output, now_ms)
 
@@ -192,18 +202,14 @@ def _fail(tx: Tx, session: Session, error: Any, now_ms: int) -> None:
 
 def _end_failed(tx: Tx, session: Session, payload: dict[str, Any], now_ms: int) -> None:
     text = jsjson.dumps(payload)
-    effects.withdraw_actions(tx, session.id, session.turn_id)
-    sessions.end_turn(tx, session, "failed", text, now_ms)
-    events.append(tx, session.id, "turn.failed", session.turn_id, text, now_ms)
+    end_turn(tx, session, "failed", text, now_ms)
 
 
 def _cancelled(tx: Tx, session: Session, output: Output, now_ms: int) -> Settled:
     """The harness ended the turn by itself: its state is kept, its entries are not."""
-    effects.withdraw_actions(tx, session.id, session.turn_id)
-    sessions.end_turn(tx, session, "cancelled", "{}", now_ms)
     if output.state is not None:
         sessions.put_document(tx, session.id, "state", output.state)
-    events.append(tx, session.id, "turn.cancelled", session.turn_id, "{}", now_ms)
+    end_turn(tx, session, "cancelled", "{}", now_ms)
     return Settled()
 
 
@@ -263,11 +269,10 @@ def _advance(tx: Tx, session: Session, output: Output, now_ms: int) -> Settled:
 
 
 def _complete(tx: Tx, session: Session, output: Output, position: tuple[int, int], now_ms: int) -> None:
+    if output.state is not None:
+        sessions.put_document(tx, session.id, "state", output.state)
     payload = "{}" if output.output is None else f'{{"output":{output.output}}}'
-    assert output.state is not None
-    sessions.put_document(tx, session.id, "state", output.state)
-    sessions.end_turn(tx, session, "completed", payload, now_ms, position=position)
-    events.append(tx, session.id, "turn.completed", session.turn_id, payload, now_ms)
+    end_turn(tx, session, "completed", payload, now_ms, position=position, output=output.output)
 
 
 def _pause(tx: Tx, session: Session, output: Output, now_ms: int) -> None:
