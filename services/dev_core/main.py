@@ -112,7 +112,12 @@ def _build(
     linker = Linker(store, settings.flow_concurrency)
     core = Core(store, scheduler, bus, blobs, linker, settings.fleet_urls)
     store.on_moved = core.after_moved
-    poster = ActionPoster(store, settings.action_timeout_ms, core.after_resolved)
+    poster = ActionPoster(
+        store,
+        settings.action_timeout_ms,
+        core.after_resolved,
+        repeat_pauses_s=settings.repeat_pauses_s,
+    )
     requests.attach(scheduler, poster)
     return core, requests, poster
 

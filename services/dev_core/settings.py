@@ -21,6 +21,8 @@ FLOW_CONCURRENCY: Final = 8
 FLOW_MAP_ITEMS: Final = 1000
 FLOW_LOOP_ITERATIONS: Final = 100
 MAX_FLOW_LIMIT: Final = 1_000_000
+REPEAT_PAUSES_S: Final = (1.0, 5.0, 25.0)
+"""Before a flow's function is posted for the second, third and fourth time."""
 ABORT_GRACE_MS: Final = 30_000
 """How long a run may take to end after any abort, before core gives it up (harness-api 8.5)."""
 _DAY_MS: Final = 24 * 3_600_000
@@ -44,7 +46,8 @@ class Address:
 class Settings:
     """One development core. Times are milliseconds; `database` is a path or `:memory:`.
 
-    `ping_ms`, `silence_ms` and `abort_grace_ms` are the protocol's own times and not to be set from outside.
+    `ping_ms`, `silence_ms` and `abort_grace_ms` are the protocol's own times, `repeat_pauses_s` the poster's:
+    not to be set from outside.
     """
 
     http: Address
@@ -71,6 +74,7 @@ class Settings:
     ping_ms: int = PING_MS
     silence_ms: int = SILENCE_MS
     abort_grace_ms: int = ABORT_GRACE_MS
+    repeat_pauses_s: tuple[float, ...] = REPEAT_PAUSES_S
 
     def flow_limits(self) -> dict[str, int]:
         """What every flow is told of its limits (flow-engine 10)."""

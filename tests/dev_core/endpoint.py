@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 from aiohttp import web
 
@@ -40,7 +41,7 @@ class Endpoint:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         intent = await request.json()
         key = request.headers["Idempotency-Key"]
-        assert key == intent["effectId"]
+        assert unquote(key) == intent["effectId"]
         self.posts[key] += 1
         self.intents.append(intent)
         self.asked.set()

@@ -63,9 +63,7 @@ class Story:
 
     async def play(self) -> None:
         """Plays until the session's turn is over."""
-        client = self.core.client
-        await client.agent(HELPER, actions={"url": self.actions.url})
-        self.session_id = await client.session("helper")
+        await self.prepare()
         self.watch()
         with contextlib.suppress(aiohttp.ClientError, OSError):
             await self.post("messages", {"text": "go"})
@@ -76,6 +74,12 @@ class Story:
             except (Refused, OSError, aiohttp.ClientError, TimeoutError):
                 await self.restart()
         raise AssertionError("the story does not end")
+
+    async def prepare(self) -> None:
+        """The agent, and a session of it."""
+        client = self.core.client
+        await client.agent(HELPER, actions={"url": self.actions.url})
+        self.session_id = await client.session("helper")
 
     async def restart(self) -> None:
         """Starts the core again, as a supervisor would."""

@@ -63,7 +63,7 @@ def test_the_agent_and_the_scripts_of_the_pages_are_valid() -> None:
     agent, script, message = documents(HTTP)
     validate_agent_manifest(agent["manifest"])
     read_script(json.dumps(script))
-    assert read_message(message) == message
+    assert read_message(message).input("agent") == message
     [shown] = documents(Page(DOCS / "configuration.md"))
     read_script(json.dumps(shown))
     [shop] = documents(Page(ROOT / "examples" / "mcp" / "README.md"))

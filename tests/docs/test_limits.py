@@ -35,6 +35,14 @@ GATEWAY = {
         "gateway.engine.definitions:DEFINITION_CACHE_BYTES",
         MIB,
     ),
+    "items of a flow's map, when the core names no limit": (
+        "gateway.engine.flow.limits:MAX_MAP_ITEMS",
+        PLAIN,
+    ),
+    "iterations of a flow's loop, when the core names no limit": (
+        "gateway.engine.flow.limits:MAX_LOOP_ITERATIONS",
+        PLAIN,
+    ),
     "outcomes of one run that came before they were asked for": ("gateway.runs.holds:MAX_BUFFERED", PLAIN),
     "sessions whose run token is kept": ("gateway.tokens:MAX_SESSIONS", PLAIN),
     "sessions whose mcp-pool replica is remembered for renewed tokens": (
@@ -90,6 +98,7 @@ DOCUMENTS = {
     "an id on the wire of a service": ("services.model_executor.service:_MAX_ID", CHARACTERS),
     "a host name in a sandbox spec": ("protocol.manifests.sandbox:_MAX_HOST", CHARACTERS),
     "CPUs in a sandbox spec": ("protocol.manifests.sandbox:_MAX_CPUS", PLAIN),
+    "nodes of a workflow inside each other": ("protocol.manifests.nodes:MAX_NODE_DEPTH", PLAIN),
     "alternatives of a file name pattern (`{1..n}`)": (
         "services.sandbox_manager.glob_pattern:MOST_ALTERNATIVES",
         PLAIN,
@@ -333,6 +342,15 @@ CORE = {
     ),
     "entries of a page": ("services.dev_core.http.routes:MAX_PAGE", PLAIN),
     "an answer of an Action endpoint": ("services.dev_core.effects.poster:MAX_ANSWER_BYTES", MIB),
+    "times that a workflow's function is posted again, its answer lost": (
+        "services.dev_core.effects.actions:REPEATS",
+        PLAIN,
+    ),
+    "linked turns of one workflow session at the same time": (
+        "services.dev_core.settings:Settings.flow_concurrency",
+        PLAIN,
+    ),
+    "linked sessions below a person's session": ("services.dev_core.flows.linking:MAX_NESTING", PLAIN),
     "Actions posted at the same time": ("services.dev_core.effects.poster:MAX_POSTS_AT_ONCE", PLAIN),
     "what is kept of an endpoint's reason": ("services.dev_core.effects.poster:MAX_REASON_CHARS", CHARACTERS),
     "the answer of an Action endpoint": (

@@ -36,15 +36,16 @@ MAX_POSTS_AT_ONCE: Final = 128
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 MAX_REASON_CHARS: Final = 500
 """Of an endpoint's own words about a refusal; a model reads them."""
-REPEAT_PAUSES_S: Final = (1.0, 5.0, 25.0)
-"""Before a function is posted for the second, third and fourth time."""
 _HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 _STOP_GRACE_S: Final = 3.0
 """How long requests in flight may still be answered when the core stops."""
 
 
 class ActionPoster:
-    """Owns the requests in flight. `on_resolved` is told what each answer changed, after its commit."""
+    """Owns the requests in flight. `on_resolved` is told what each answer changed, after its commit.
+
+    `repeat_pauses_s`: before a function is posted for the second time, the third, and so on.
+    """
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class ActionPoster:
         timeout_ms: int,
         on_resolved: Callable[[str, str, Resolved], None],
         *,
-        repeat_pauses_s: Sequence[float] = REPEAT_PAUSES_S,
+        repeat_pauses_s: Sequence[float],
     ) -> None:
         self._store = store
         self._pauses = repeat_pauses_s

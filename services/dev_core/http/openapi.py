@@ -33,6 +33,7 @@ _TIME: Final[Schema] = {"type": "string", "format": "date-time"}
 _ANY_OBJECT: Final[Schema] = {"type": "object"}
 _ANY: Final[Schema] = {}
 _STATUSES: Final = list(get_args(Status))
+_KIND: Final[Schema] = {"type": "string", "enum": ["agent", "workflow"]}
 
 _SCHEMAS: Final[dict[str, Schema]] = {
     "Error": _object(
@@ -44,17 +45,29 @@ _SCHEMAS: Final[dict[str, Schema]] = {
         description="What went wrong and the way out.",
     ),
     "AgentPut": _object(
-        {"manifest": {**_ANY_OBJECT, "description": "An agent manifest, schema version 4."}},
+        {
+            "manifest": {
+                **_ANY_OBJECT,
+                "description": "An agent manifest, schema version 4, or a workflow manifest, schema version 1 or 2.",
+            }
+        },
         {
             "actions": _object(
                 {"url": {"type": "string", "format": "uri"}},
-                description="Where tools that are neither MCP nor sandbox tools are posted.",
+                description="Where tools that are neither MCP nor sandbox tools are posted, and the tools and "
+                "functions of workflows.",
             )
         },
         additionalProperties=False,
     ),
     "Agent": _object(
-        {"id": _STRING, "manifestHash": _STRING, "createdAt": _TIME, "updatedAt": _TIME},
+        {
+            "id": _STRING,
+            "kind": _KIND,
+            "manifestHash": _STRING,
+            "createdAt": _TIME,
+            "updatedAt": _TIME,
+        },
         {"actions": _object({"url": _STRING}), "manifest": _ANY_OBJECT},
     ),
     "SessionCreate": _object(
@@ -67,6 +80,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "id": _STRING,
             "agentId": _STRING,
             "manifestHash": _STRING,
+            "kind": _KIND,
             "status": {"type": "string", "enum": _STATUSES},
             "activeTurnId": {"type": ["string", "null"]},
             "epoch": _INTEGER,
@@ -74,6 +88,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "updatedAt": _TIME,
         },
         {
+            "parentId": {**_STRING, "description": "The workflow session that a linked session belongs to."},
             "lastSeq": _INTEGER,
             "info": _ANY_OBJECT,
             "lastTurn": _object(
@@ -82,6 +97,9 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             ),
             "waits": _object({"effectIds": _list(_STRING)}),
             "interactions": _list(_ANY_OBJECT),
+            "linked": _list(
+                _object({"sessionId": _STRING, "effectId": _STRING, "agentId": _STRING, "status": _STRING})
+            ),
             "mcp": _object({"servers": _list(_ANY_OBJECT)}),
             "hint": _STRING,
         },
@@ -338,7 +356,7 @@ def document() -> Schema:
             "get": _operation(
                 "The newest sessions first",
                 answers={200: "Sessions"},
-                query=("limit", "before", "agentId"),
+                query=("limit", "before", "agentId", "parentId"),
             ),
         },
         "/v1/sessions/{session}": {
