@@ -133,12 +133,17 @@ class Environment:
             return default
         return int(value)
 
-    def url(self, name: str, schemes: Sequence[str], *, required: bool = False) -> str | None:
-        """A URL with one of the schemes, as it was written (trimmed, not normalised)."""
+    def url(
+        self, name: str, schemes: Sequence[str], *, required: bool = False, without: str = ""
+    ) -> str | None:
+        """A URL with one of the schemes, as it was written (trimmed, not normalised).
+
+        `without`: what to do where there is none, said when a required one is missing.
+        """
         value = self.text(name)
         if value is None:
             if required:
-                self.problem(f"{name} is required.")
+                self.problem(f"{name} is required. {without}".rstrip())
             return None
         parts = parse_url(value)
         if parts is None:

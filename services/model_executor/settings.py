@@ -19,6 +19,7 @@ __all__ = ["SECRETS", "Settings", "SettingsError", "read_settings"]
 DEFAULT_LISTEN: Final = "0.0.0.0:4410"
 CONFIG_SETTING: Final = "WHIPPLETREE_MODEL_CONFIG"
 ROUTES: Final = ("gate", "direct", "scripted")
+WITHOUT_GATES: Final = f"Where there are no gates, set {ROUTE_SETTING}=direct or {ROUTE_SETTING}=scripted."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     env = Environment(environ)
     server = read_server_settings(env, DEFAULT_LISTEN)
     route = env.choice(ROUTE_SETTING, ROUTES, "gate")
-    gates_url = env.url("NYLORUN_GATES_URL", ("http", "https"), required=route == "gate")
+    gates_url = env.url(
+        "NYLORUN_GATES_URL", ("http", "https"), required=route == "gate", without=WITHOUT_GATES
+    )
     gate = GateSettings(
         url=gates_url or "",
         silence_ms=env.integer("WHIPPLETREE_GATE_SILENCE_MS", SILENCE_MS, 100, 3_600_000),

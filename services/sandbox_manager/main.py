@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
+from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed, run_process
 from services.common.server import serve
 from services.common.start import prepare_process
@@ -19,6 +20,7 @@ from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.open_files import raise_open_files
 from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
 from services.sandbox_manager.root import Root, RootUnusable
+from services.sandbox_manager.selection import Probes
 from services.sandbox_manager.service import SandboxManagerService
 from services.sandbox_manager.settings import SECRETS, Settings, SettingsError, read_settings
 
@@ -34,14 +36,33 @@ def backend_of(settings: Settings) -> Backend:
     return make_backend(settings.driver, disk, settings.containers)
 
 
-def make_service(settings: Settings, root: Root, records: RecordStore) -> SandboxManagerService:
+def make_service(
+    settings: Settings,
+    root: Root,
+    records: RecordStore,
+    probes: Probes,
+    close_unused: Callable[[], Awaitable[None]],
+) -> SandboxManagerService:
     """The service that the settings describe."""
-    backend = backend_of(settings)
     return SandboxManagerService(
         root,
-        lambda tenant_id, preference: Manager(tenant_id, preference, [backend], records),
+        lambda tenant_id, preference: Manager(tenant_id, preference, probes, records),
         driver=settings.driver,
+        close_unused=close_unused,
     )
+
+
+async def say_driver(asked_for: str, probes: Probes) -> None:
+    """Logs which driver commands will run in, and why that one; or that there is none."""
+    logger = get_logger()
+    try:
+        for found in await probes.all():
+            say = logger.info if found.available else logger.error
+            name = "sandbox_driver_chosen" if found.available else "sandbox_driver_missing"
+            say(name, askedFor=asked_for, driver=found.version, reason=found.reason)
+    except OSError as error:
+        # The first request probes again and says it to whoever asks.
+        logger.error("sandbox_driver_missing", askedFor=asked_for, error=error_text(error))
 
 
 async def run(
@@ -64,10 +85,24 @@ async def run(
     except OSError as error:
         root.release()
         raise StartFailed(f"NYLORUN_HARNESS_ROOT: {root.path} can't be used: {error.strerror}.") from None
+    probes = Probes([backend_of(settings)])
+    saying = asyncio.create_task(say_driver(settings.driver, probes))
+
+    async def close_unused() -> None:
+        await _end(saying)
+        await probes.close()
+
+    service = make_service(settings, root, records, probes, close_unused)
     try:
-        await serve(make_service(settings, root, records), settings.server, stop, on_ready, telemetry)
+        await serve(service, settings.server, stop, on_ready, telemetry)
     finally:
+        await _end(saying)
         root.release()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def main(environ: Mapping[str, str]) -> int:

@@ -40,7 +40,7 @@ from services.sandbox_manager.operations import (
 from services.sandbox_manager.outcomes import Outcome, failed
 from services.sandbox_manager.paths import resolve
 from services.sandbox_manager.records import Record, RecordStore, State
-from services.sandbox_manager.selection import Selection, Selector
+from services.sandbox_manager.selection import Probes, Selection, Selector
 from services.sandbox_manager.specs import BackendSpec, resolve_spec
 from services.sandbox_manager.tools import HELPER_TIMEOUT_MS, READ_TOOLS, run_tool, tool_limit_ms
 from services.sandbox_manager.turns import Turns
@@ -80,12 +80,13 @@ class Manager:
         self,
         tenant_id: str,
         preference: str,
-        backends: Sequence[Backend],
+        backends: Sequence[Backend] | Probes,
         records: RecordStore,
         now_ms: Callable[[], float] = lambda: time.time() * 1000,
     ) -> None:
         self._tenant_id = tenant_id
-        self._selector = Selector(preference, backends)
+        probes = backends if isinstance(backends, Probes) else Probes(backends)
+        self._selector = Selector(preference, probes)
         self._records = records
         self._now_ms = now_ms
         self._entries: dict[str, _Entry] = {}

@@ -37,14 +37,34 @@ class Selection:
         }
 
 
-class Selector:
-    """Probes all backends on first use and remembers what came of it."""
+class Probes:
+    """What probing the backends of a process came to; done once, for whoever asks first."""
 
-    def __init__(self, preference: str, backends: Sequence[Backend]) -> None:
+    def __init__(self, backends: Sequence[Backend]) -> None:
+        self.backends = tuple(backends)
+        self._found: list[Probe] | None = None
+        self._probing = asyncio.Lock()
+
+    async def all(self) -> Sequence[Probe]:
+        """The probes in the order of the backends. The first call probes, one after the other."""
+        async with self._probing:
+            if self._found is None:
+                self._found = [await backend.probe() for backend in self.backends]
+        return self._found
+
+    async def close(self) -> None:
+        """Gives back what the backends hold; for a process that ends without having used them."""
+        for backend in self.backends:
+            await backend.close()
+
+
+class Selector:
+    """Chooses on first use and remembers the choice."""
+
+    def __init__(self, preference: str, probes: Probes) -> None:
         self._preference = preference
-        self._backends = tuple(backends)
+        self._probes = probes
         self._selection: Selection | None = None
-        self._selecting = asyncio.Lock()
 
     @property
     def made(self) -> Selection | None:
@@ -52,12 +72,10 @@ class Selector:
         return self._selection
 
     async def select(self) -> Selection:
-        """The selection. The first call probes, one backend after the other."""
+        """The selection. The first call may have to wait for the probes."""
         if self._selection is None:
-            async with self._selecting:
-                if self._selection is None:
-                    probes = [await backend.probe() for backend in self._backends]
-                    self._selection = choose(self._preference, self._backends, probes)
+            probes = await self._probes.all()
+            self._selection = self._selection or choose(self._preference, self._probes.backends, probes)
         return self._selection
 
 

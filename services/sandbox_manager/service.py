@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
@@ -68,11 +68,13 @@ class SandboxManagerService(sandbox_manager_pb2_grpc.SandboxManagerServicer):
         make_manager: Callable[[str, str], Manager],
         driver: str = "",
         timings: StreamTimings | None = None,
+        close_unused: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`make_manager` gets the tenant and core's backend preference."""
+        """`make_manager` gets the tenant and core's backend preference; `close_unused` ends what it would use."""
         self._root = root
         self._make_manager = make_manager
         self._driver = driver
+        self._close_unused = close_unused
         self._made: Manager | None = None
         self._work = WorkBook()
         self._runs: EffectStreams[Reply] = EffectStreams(_REPLIES, self._work, timings=timings)
@@ -106,6 +108,8 @@ class SandboxManagerService(sandbox_manager_pb2_grpc.SandboxManagerServicer):
         await self._runs.close()
         if self._made is not None:
             await self._made.close()
+        elif self._close_unused is not None:
+            await self._close_unused()
 
     async def Run(self, request: Any, context: Any) -> None:  # type: ignore[override]
         """Runs one operation in a workspace."""

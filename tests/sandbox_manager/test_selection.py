@@ -1,14 +1,14 @@
 import pytest
 
 from services.sandbox_manager.contract import Probe
-from services.sandbox_manager.selection import Selector, choose
+from services.sandbox_manager.selection import Probes, Selector, choose
 from tests.sandbox_manager.support import FakeBackend
 
 
 @pytest.mark.parametrize("preference", ["", " AUTO ", "auto", "Virtual"])
 async def test_backends_are_probed_once_and_the_usable_one_is_taken(preference: str) -> None:
     backend = FakeBackend()
-    selector = Selector(preference, [backend])
+    selector = Selector(preference, Probes([backend]))
     assert selector.made is None
     first = await selector.select()
     assert first is await selector.select()
@@ -27,7 +27,7 @@ async def test_backends_are_probed_once_and_the_usable_one_is_taken(preference: 
 @pytest.mark.spec("sandbox-manager:19.10")
 @pytest.mark.parametrize("preference", ["microsandbox", "local", "docker"])
 async def test_an_unknown_preference_takes_no_backend_and_reports_auto(preference: str) -> None:
-    selection = await Selector(preference, [FakeBackend()]).select()
+    selection = await Selector(preference, Probes([FakeBackend()])).select()
     report = selection.report()
     assert (report["preference"], report["backend"], report["isolation"]) == ("auto", None, None)
     assert preference in str(report["reason"])
@@ -35,7 +35,7 @@ async def test_an_unknown_preference_takes_no_backend_and_reports_auto(preferenc
 
 async def test_auto_passes_over_what_is_broken_and_says_so() -> None:
     first, second = FakeBackend(available=False), FakeBackend("local")
-    selection = await Selector("auto", [first, second]).select()
+    selection = await Selector("auto", Probes([first, second])).select()
     assert selection.backend is second
     assert selection.reason == "it is broken"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -38,11 +39,15 @@ class _Finished(msgspec.Struct):
 _FINISHED = msgspec.json.Decoder(_Finished)
 
 
+_NO_TOKEN: Final = (
+    "No run token is held for this session; nothing was sent. Cores with gates give one with each run; "
+    "for other cores start the model-executor with WHIPPLETREE_MODEL_ROUTE=direct or =scripted."
+)
+
+
 def no_token() -> GateAnswer:
     """Nothing was sent."""
-    return GateAnswer(
-        failure("transient", "No run token is held for this session; nothing was sent.", retryable=True)
-    )
+    return GateAnswer(failure("transient", _NO_TOKEN, retryable=True))
 
 
 def unreachable(origin: str) -> GateAnswer:
