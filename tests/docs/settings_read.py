@@ -81,10 +81,14 @@ class _Listening(services.common.settings.Environment):
         read = Read(name, "port", str(default), "1 to 65535")
         return self._note(read, lambda: super(_Listening, self).port(name, default))
 
-    def url(self, name: str, schemes: Sequence[str], *, required: bool = False) -> str | None:
+    def url(
+        self, name: str, schemes: Sequence[str], *, required: bool = False, without: str = ""
+    ) -> str | None:
         allowed = " or ".join(f"`{scheme}://`" for scheme in schemes) + " URL"
         read = Read(name, "url", None, allowed)
-        return self._note(read, lambda: super(_Listening, self).url(name, schemes, required=required))
+        return self._note(
+            read, lambda: super(_Listening, self).url(name, schemes, required=required, without=without)
+        )
 
     def choice(self, name: str, options: Sequence[str], default: str) -> str:
         read = Read(name, "choice", default, ", ".join(f"`{option}`" for option in options))
