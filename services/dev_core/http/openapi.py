@@ -2,235 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args
+from typing import Any
 
 from services.common.version import version
-from services.dev_core.problems import STATUS_OF
-from services.dev_core.store.effects import Runner
-from services.dev_core.store.sessions import Status
-
-Schema = dict[str, Any]
-
-
-def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None, **more: Any) -> Schema:
-    schema: Schema = {"type": "object", "properties": {**required, **(optional or {})}, **more}
-    if required:
-        schema["required"] = list(required)
-    return schema
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-_STRING: Final[Schema] = {"type": "string"}
-_INTEGER: Final[Schema] = {"type": "integer"}
-_TIME: Final[Schema] = {"type": "string", "format": "date-time"}
-_ANY_OBJECT: Final[Schema] = {"type": "object"}
-_ANY: Final[Schema] = {}
-_STATUSES: Final = list(get_args(Status))
-_KIND: Final[Schema] = {"type": "string", "enum": ["agent", "workflow"]}
-
-_SCHEMAS: Final[dict[str, Schema]] = {
-    "Error": _object(
-        {
-            "error": _object(
-                {"code": {"type": "string", "enum": sorted(STATUS_OF)}, "message": _STRING},
-            )
-        },
-        description="What went wrong and the way out.",
-    ),
-    "AgentPut": _object(
-        {
-            "manifest": {
-                **_ANY_OBJECT,
-                "description": "An agent manifest, schema version 4, or a workflow manifest, schema version 1 or 2.",
-            }
-        },
-        {
-            "actions": _object(
-                {"url": {"type": "string", "format": "uri"}},
-                description="Where tools that are neither MCP nor sandbox tools are posted, and the tools and "
-                "functions of workflows.",
-            )
-        },
-        additionalProperties=False,
-    ),
-    "Agent": _object(
-        {
-            "id": _STRING,
-            "kind": _KIND,
-            "manifestHash": _STRING,
-            "createdAt": _TIME,
-            "updatedAt": _TIME,
-        },
-        {"actions": _object({"url": _STRING}), "manifest": _ANY_OBJECT},
-    ),
-    "SessionCreate": _object(
-        {"agentId": _STRING},
-        {"info": {**_ANY_OBJECT, "description": "Given to every tool call of the session."}},
-        additionalProperties=False,
-    ),
-    "Session": _object(
-        {
-            "id": _STRING,
-            "agentId": _STRING,
-            "manifestHash": _STRING,
-            "kind": _KIND,
-            "status": {"type": "string", "enum": _STATUSES},
-            "activeTurnId": {"type": ["string", "null"]},
-            "epoch": _INTEGER,
-            "createdAt": _TIME,
-            "updatedAt": _TIME,
-        },
-        {
-            "parentId": {**_STRING, "description": "The workflow session that a linked session belongs to."},
-            "lastSeq": _INTEGER,
-            "info": _ANY_OBJECT,
-            "lastTurn": _object(
-                {"id": _STRING, "status": _STRING, "startedAt": _TIME},
-                {"endedAt": _TIME, "result": _ANY_OBJECT},
-            ),
-            "waits": _object({"effectIds": _list(_STRING)}),
-            "interactions": _list(_ANY_OBJECT),
-            "linked": _list(
-                _object({"sessionId": _STRING, "effectId": _STRING, "agentId": _STRING, "status": _STRING})
-            ),
-            "mcp": _object({"servers": _list(_ANY_OBJECT)}),
-            "hint": _STRING,
-        },
-    ),
-    "Message": {
-        "description": "Exactly one of text, content and data.",
-        "oneOf": [
-            _object({"text": _STRING}, {"metadata": _ANY_OBJECT}, additionalProperties=False),
-            _object(
-                {
-                    "content": {
-                        "oneOf": [
-                            _STRING,
-                            _list(
-                                {
-                                    "oneOf": [
-                                        _object({"type": {"const": "text"}, "text": _STRING}),
-                                        _object(
-                                            {
-                                                "type": {"const": "media"},
-                                                "mediaType": _STRING,
-                                                "reference": _ANY,
-                                            }
-                                        ),
-                                    ]
-                                }
-                            ),
-                        ]
-                    }
-                },
-                {"metadata": _ANY_OBJECT},
-                additionalProperties=False,
-            ),
-            _object({"data": _ANY}, additionalProperties=False),
-        ],
-    },
-    "Started": _object({"sessionId": _STRING, "turnId": _STRING, "seq": _INTEGER}),
-    "Answered": _object({"sessionId": _STRING, "seq": _INTEGER}),
-    "Approval": _object(
-        {"interactionId": _STRING, "approved": {"type": "boolean"}}, additionalProperties=False
-    ),
-    "Response": _object({"interactionId": _STRING, "value": _ANY}, additionalProperties=False),
-    "Outcome": _object({"value": _ANY}, {"statePatch": _ANY_OBJECT}, additionalProperties=False),
-    "Settled": _object({"effectId": _STRING, "result": {"enum": ["completed", "repeated"]}}),
-    "Item": _object({"seq": _INTEGER, "turnId": _STRING, "type": _STRING}),
-    "Items": _object({"items": _list(_ref("Item"))}, {"after": _INTEGER}),
-    "Effect": _object(
-        {
-            "effectId": _STRING,
-            "turnId": _STRING,
-            "segment": _INTEGER,
-            "kind": _STRING,
-            "runner": {"enum": list(get_args(Runner))},
-            "status": {"enum": ["invoking", "pending", "completed", "uncertain"]},
-            "attempts": _INTEGER,
-            "startedAt": _TIME,
-        },
-        {
-            "endedAt": _TIME,
-            "durationMs": _INTEGER,
-            "request": _ANY_OBJECT,
-            "outcome": _ref("Outcome"),
-            "error": _STRING,
-            "label": {**_ANY_OBJECT, "description": "Instead of the documents, with `documents=0`."},
-            "failed": {"const": True, "description": "With `documents=0`: the outcome is a failure."},
-        },
-    ),
-    "Effects": _object({"effects": _list(_ref("Effect"))}, {"after": _INTEGER}),
-    "Agents": _object({"agents": _list(_ref("Agent"))}),
-    "Sessions": _object({"sessions": _list(_ref("Session"))}, {"before": _INTEGER}),
-    "Event": _object(
-        {
-            "seq": _INTEGER,
-            "type": _STRING,
-            "sessionId": _STRING,
-            "turnId": {"type": ["string", "null"]},
-            "time": _TIME,
-            "payload": _ANY,
-        },
-        description="One event of a session's log; an event of a finished effect shows its outcome.",
-    ),
-    "Manifest": {**_ANY_OBJECT, "description": "An agent's manifest."},
-    "Keys": _object({"keys": _list(_ANY_OBJECT)}, description="A JSON Web Key Set."),
-    "Artifact": _object(
-        {
-            "artifactId": _STRING,
-            "version": _INTEGER,
-            "name": _STRING,
-            "contentType": _STRING,
-            "size": _INTEGER,
-            "sha256": _STRING,
-            "createdAt": _TIME,
-            "reference": {
-                **_object({"artifactId": _STRING, "version": _INTEGER, "name": _STRING}),
-                "description": "What a media part of a message names.",
-            },
-        },
-        {"path": {"type": "string", "description": "Below /workspace/outputs, where a turn's end found it."}},
-    ),
-    "Artifacts": _object({"artifacts": _list(_ref("Artifact"))}, {"after": _INTEGER}),
-    "Command": _object(
-        {"command": _STRING},
-        {"timeout": {"type": "integer", "minimum": 1, "maximum": 600, "description": "Seconds."}},
-        additionalProperties=False,
-    ),
-    "FileRead": _object(
-        {"path": _STRING}, {"offset": _INTEGER, "limit": _INTEGER}, additionalProperties=False
-    ),
-    "FileWrite": _object({"path": _STRING, "content": _STRING}, additionalProperties=False),
-    "ToolOutcome": {
-        **_ANY_OBJECT,
-        "description": "`{kind: completed, output}` or `{kind: failed, code, message}`.",
-    },
-    "Listing": {
-        **_ANY_OBJECT,
-        "description": "`{kind: listed, path, listing: {entries: [{path, size}], truncated}}`, or `{kind: "
-        "missing, path}`.",
-    },
-    "Log": _object({"events": _list(_ref("Event"))}, {"after": _INTEGER}),
-    "Fleet": _object(
-        {
-            "gateways": _list(
-                _object(
-                    {"url": _STRING, "reachable": {"type": "boolean"}},
-                    {"fleet": _ANY_OBJECT, "reason": _STRING},
-                )
-            )
-        }
-    ),
-    "Health": _object({"status": {"const": "ok"}, "service": _STRING}, {"harness": _ANY_OBJECT}),
-}
+from services.dev_core.http.schemas import SCHEMAS, STRING, Schema, reference
 
 
 def _content(schema: Schema) -> Schema:
@@ -247,18 +22,18 @@ def _operation(
     path: tuple[str, ...] = (),
 ) -> Schema:
     responses: Schema = {
-        str(status): {"description": name, "content": _content(_ref(name))}
+        str(status): {"description": name, "content": _content(reference(name))}
         for status, name in answers.items()
     }
     for status in sorted({*problems, 400, 401, 421, 503}):
-        responses[str(status)] = {"description": "Refused", "content": _content(_ref("Error"))}
+        responses[str(status)] = {"description": "Refused", "content": _content(reference("Error"))}
     operation: Schema = {"summary": summary, "responses": responses}
-    parameters = [{"name": name, "in": "path", "required": True, "schema": _STRING} for name in path]
-    parameters += [{"name": name, "in": "query", "required": False, "schema": _STRING} for name in query]
+    parameters = [{"name": name, "in": "path", "required": True, "schema": STRING} for name in path]
+    parameters += [{"name": name, "in": "query", "required": False, "schema": STRING} for name in query]
     if parameters:
         operation["parameters"] = parameters
     if body is not None:
-        operation["requestBody"] = {"required": True, "content": _content(_ref(body))}
+        operation["requestBody"] = {"required": True, "content": _content(reference(body))}
     return operation
 
 
@@ -325,7 +100,7 @@ def document() -> Schema:
     )
     events["responses"]["200"] = {
         "description": "Events, then those that come",
-        "content": {"text/event-stream": {"schema": _ref("Event")}},
+        "content": {"text/event-stream": {"schema": reference("Event")}},
     }
     paging = ("after", "limit")
     paths: Schema = {
@@ -455,7 +230,7 @@ def document() -> Schema:
         },
         "paths": paths,
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": SCHEMAS,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"bearer": []}],
