@@ -24,6 +24,7 @@ NAMES = (
     "engine_segment",
     "engine_growth",
     "flow_map",
+    "mcp_flood",
     "mcp_many",
     "mcp_overhead",
 )

@@ -24,14 +24,18 @@ async def _claimed(event: SandboxEvent) -> None:
 
 
 def run_context(
-    manifest: Mapping[str, JsonValue], *, agent_id: str = "bench", snapshot: JsonValue = None
+    manifest: Mapping[str, JsonValue],
+    *,
+    agent_id: str = "bench",
+    snapshot: JsonValue = None,
+    session: str = SESSION,
 ) -> RunContext:
     """A run of an agent."""
     return RunContext(
         tenant_id=TENANT,
         preference=PREFERENCE,
         run_id="run_bench",
-        session_id=SESSION,
+        session_id=session,
         turn_id=TURN,
         epoch=1,
         agent_id=agent_id,

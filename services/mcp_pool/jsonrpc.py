@@ -6,6 +6,7 @@ is dropped, as servers print to stdout what belongs on stderr.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +22,14 @@ class LineTooLong(Exception):
 
 
 class LineSplitter:
-    """Collects output and gives whole lines, without their newline."""
+    """Collects output and gives whole lines, without their newline.
 
-    def __init__(self, limit: int) -> None:
+    Lines that came whole, in a piece for which `matters` is False, are left out: a flood costs little.
+    """
+
+    def __init__(self, limit: int, matters: Callable[[bytes], bool] = lambda _: True) -> None:
         self._limit = limit
+        self._matters = matters
         self._pieces: list[bytes] = []
         self._size = 0
 
@@ -33,13 +38,17 @@ class LineSplitter:
 
         Raises LineTooLong for a line above the limit, finished or not; the splitter is of no use after it.
         """
-        lines = data.split(b"\n")
-        rest = lines.pop()
-        if lines:
-            self._pieces.append(lines[0])
-            lines[0] = b"".join(self._pieces)
+        lines: list[bytes] = []
+        first, last = data.find(b"\n"), data.rfind(b"\n")
+        rest = data[last + 1 :]
+        if first >= 0:
+            self._pieces.append(data[:first])
+            lines.append(b"".join(self._pieces))
             self._pieces.clear()
             self._size = 0
+            whole = data[first + 1 : last]
+            if last > first and (len(whole) > self._limit or self._matters(whole)):
+                lines += whole.split(b"\n")
             if max(map(len, lines)) > self._limit:
                 raise LineTooLong
         if rest:
@@ -90,15 +99,22 @@ class ToolsListChanged:
 
 TOOLS_LIST_CHANGED: Final = ToolsListChanged()
 _TOOLS_LIST_CHANGED: Final = "notifications/tools/list_changed"
+_QUOTED: Final = f'"{_TOOLS_LIST_CHANGED}"'.encode()
 
 Incoming = Answer | ErrorAnswer | TooDeep | ServerRequest | ToolsListChanged
 
 
+def may_matter(lines: bytes) -> bool:
+    """False when none of these lines is a message for us, however it is written."""
+    return b'"id"' in lines or b"\\" in lines or b"/list_changed" in lines
+
+
 def read_message(line: bytes) -> Incoming | None:
     """The message of a line; None for a notification that says nothing to us and for what is no message."""
-    if b'"id"' not in line and b"\\" not in line and b"/list_changed" not in line:
-        # Nothing for us, however it is written: a flood of notifications costs little.
-        return None
+    if b'"id"' not in line and b"\\" not in line:
+        # Neither an answer nor a request, however it is written. Not parsed: should it be something else
+        # that holds this text, a look at the server's tools does no harm.
+        return TOOLS_LIST_CHANGED if _QUOTED in line else None
     try:
         parsed = _parse(line, None)
     except JsonDepthError:

@@ -21,8 +21,11 @@ call moves."""
 TURN_BYTES: Final = 256 * 1024
 """Output of one server that is handled before the others have their turn."""
 
-TURN_LINES: Final = 200
-"""Lines of one server that are handled before the others have their turn: some 2 ms of small messages."""
+TURN_SECONDS: Final = 0.001
+"""How long one server's output is handled before the others have their turn."""
+
+PAUSE_SECONDS: Final = 0.001
+"""How long the others have their turn: a call of theirs takes several rounds of the loop."""
 
 REPLY_BACKLOG_BYTES: Final = 1024 * 1024
 """Answers to a server's own requests are dropped while it has this much left to read."""

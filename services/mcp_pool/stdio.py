@@ -38,6 +38,7 @@ from services.mcp_pool.jsonrpc import (
     ServerRequest,
     TooDeep,
     ToolsListChanged,
+    may_matter,
     read_message,
     write_notification,
     write_reply,
@@ -86,7 +87,7 @@ class StdioConnection:
         self._on_end: Callable[[StdioConnection], None] | None = on_end
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
-        self._splitter = LineSplitter(fixed.LINE_BYTES)
+        self._splitter = LineSplitter(fixed.LINE_BYTES, may_matter)
         self._lines: deque[bytes] = deque()
         self._paused = False
         self._parsing = 0
@@ -240,13 +241,13 @@ class StdioConnection:
         self._say_ended()
 
     def _handle_lines(self) -> None:
-        size = count = 0
+        size, until = 0, self._loop.time() + fixed.TURN_SECONDS
         while self._lines:
-            if size > fixed.TURN_BYTES or count >= fixed.TURN_LINES:
+            if size > fixed.TURN_BYTES or self._loop.time() > until:
                 self._pause()
                 return
             line = self._lines.popleft()
-            size, count = size + len(line), count + 1
+            size += len(line)
             if len(line) > fixed.PARSE_OFF_LOOP_BYTES:
                 self._parse_in_thread(line)
             else:
@@ -257,7 +258,7 @@ class StdioConnection:
         if not self._paused and self._child is not None:
             self._paused = True
             self._child.pause_output("stdout")
-        self._loop.call_soon(self._go_on)
+        self._loop.call_later(fixed.PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
         if self._over is not None:

@@ -60,3 +60,10 @@ def test_mcp_overhead_stands_beside_the_official_client() -> None:
     assert result["ratio"]["ours_over_sdk_p50"] == pytest.approx(
         result["figures"]["ours_ms_p50"] / result["baseline"]["sdk_ms_p50"], rel=0.01
     )
+
+
+def test_mcp_flood_has_calls_of_another_session_during_both_floods() -> None:
+    result = run_bench("mcp_flood", "--floods", "1", "--calls", "20")
+    assert result["figures"]["calls"] > 0
+    assert result["figures"]["tools_calls"] > 0
+    assert result["baseline"]["quiet_ms_p99"] > 0

@@ -67,7 +67,7 @@ def test_a_line_of_the_limit_passes_and_one_byte_more_does_not(cut):
         ('{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}', TOOLS_LIST_CHANGED),
         ('{"jsonrpc":"2.0","method":"notifications\\/tools\\/list_changed"}', TOOLS_LIST_CHANGED),
         ('{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}', None),
-        ('{"method":"notifications/tools/list_changed"}', None),
+        ('{"method":"notifications\\/tools\\/list_changed"}', None),
     ],
 )
 def test_messages_are_read(line, message):
