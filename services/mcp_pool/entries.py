@@ -49,6 +49,8 @@ class Opening:
     begin: Callable[[Opening], asyncio.Task[Entry]]
     users: int = 0
     opening: asyncio.Task[Entry] | None = None
+    entry: Entry | None = None
+    """What was opened, in use until the last of its calls has taken it: nobody may close it before."""
 
     def begun(self) -> asyncio.Task[Entry]:
         """The task that opens it, started by the first who asks. Its seat must be there."""

@@ -201,7 +201,10 @@ class ConnectionPool:
     def release_opening(self, opening: Opening) -> None:
         """Waits for it no more; what was begun goes on, what was not is given up."""
         opening.users -= 1
-        if opening.users or opening.opening is not None:
+        if opening.users:
+            return
+        if opening.opening is not None:
+            self._let_go(opening)
             return
         self._forget(opening)
         if not opening.seating.done():
@@ -217,20 +220,29 @@ class ConnectionPool:
             self.discard(task.result().connection)
 
     def _begin(self, opening: Opening) -> asyncio.Task[Entry]:
-        task = self.own(self._open_entry(opening.key, opening.seating.result()))
+        task = self.own(self._open_entry(opening, opening.seating.result()))
         task.add_done_callback(lambda _: self._forget(opening))
         return task
 
-    async def _open_entry(self, key: PoolKey, connecting: Connecting) -> Entry:
+    async def _open_entry(self, opening: Opening, connecting: Connecting) -> Entry:
         try:
             async with asyncio.timeout(self._limits.server):
                 connection = await self._open_seated(connecting)
         except TimeoutError:
             raise McpFailure(f"The MCP server was not open within {self._limits.server:g} s.") from None
-        entry = self.put(key, connection)
+        entry = self.put(opening.key, connection)
         if entry is None:
             raise ConnectionLost("The MCP server ended as soon as it was started.")
+        self.take(entry)
+        opening.entry = entry
+        if not opening.users:
+            self._let_go(opening)
         return entry
+
+    def _let_go(self, opening: Opening) -> None:
+        entry, opening.entry = opening.entry, None
+        if entry is not None:
+            self.release(entry)
 
     def _forget(self, opening: Opening) -> None:
         if self._openings.get(opening.key) is opening:

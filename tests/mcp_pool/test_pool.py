@@ -437,3 +437,36 @@ async def test_a_secured_call_keeps_its_connection_from_being_closed(small, conn
         await use(small, key_of("s3"))
         assert await lease.connection() is first
     assert (first.closed, second.closed) == (0, 1)
+
+
+async def test_a_connection_that_was_just_opened_is_not_closed_before_its_call_has_it(
+    small, connector, monkeypatch
+):
+    """Somebody wants a seat in the moment between the end of the opening and the call's turn."""
+    put, evicted = small.put, []
+
+    def put_and_want_a_seat(key, connection):
+        entry = put(key, connection)
+        asyncio.get_running_loop().call_soon(lambda: evicted.append(small._evict(None)))
+        return entry
+
+    monkeypatch.setattr(small, "put", put_and_want_a_seat)
+    connection = await use(small)
+    assert evicted == [False]
+    assert connection.closed == 0
+
+
+async def test_an_opening_whose_calls_all_left_is_idle(small, connector):
+    connector.gate.clear()
+    abort = AbortLatch()
+    call = asyncio.create_task(use(small, KEY, abort=abort))
+    await settled()
+    abort.set(CANCEL)
+    with pytest.raises(RequestAborted):
+        await call
+    connector.gate.set()
+    await settled()
+    assert len(small) == 1
+    await use(small, key_of("s2"))
+    await use(small, key_of("s3"))
+    assert connector.made[0].closed == 1
