@@ -15,7 +15,8 @@ from services.mcp_pool.session import PoolKey
 from services.mcp_pool.stdio import StdioConnection
 
 NO_GATE: Final = (
-    "Remote MCP servers are reached only through the gates service, and NYLORUN_GATES_URL is not set."
+    "Remote MCP servers are reached only through the gates service, and NYLORUN_GATES_URL is not set. "
+    "Where no Nylorun stack has one, `whippletree tool-gate` is one."
 )
 
 
