@@ -18,6 +18,7 @@ COPY protocol /src/protocol
 COPY cli /src/cli
 COPY gateway /src/gateway
 COPY services /src/services
+COPY examples/flow /src/examples/flow
 RUN python3 -m venv /build && python3 -m venv --without-pip /app \
     && if ls /wheels/whippletree-*.whl >/dev/null 2>&1; \
        then set -- --no-index --find-links /wheels 'whippletree[providers]'; \

@@ -7,7 +7,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 WHEELS_PYTHON ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
-CODE := protocol cli gateway services bench tests pytest-whippletree hatch_build.py
+CODE := protocol cli gateway services bench examples tests pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv npm demo up test unit system faults lint bench protos wheels clean

@@ -46,6 +46,9 @@ ModelOption = Annotated[
 @app.command
 def demo(
     *,
+    flow: Annotated[
+        bool, Parameter(negative="", help="Run the example flow instead: agents, functions, a loop.")
+    ] = False,
     stay: Annotated[bool, Parameter(negative="", help="Stay up after the turn until Ctrl-C.")] = False,
     model: ModelOption = None,
 ) -> int:
@@ -57,7 +60,47 @@ def demo(
     """
     from cli.demo import run_demo
 
-    return run_demo(stay=stay, model=model)
+    return run_demo(stay=stay, model=model, flow=flow)
+
+
+@app.command
+def ask(
+    agent: str,
+    text: Annotated[str | None, Parameter(help="The message.")] = None,
+    /,
+    *,
+    file: Annotated[Path | None, Parameter(help="The message is the text of this file.")] = None,
+    data: Annotated[
+        Path | None, Parameter(help="The message is the JSON of this file; a workflow takes any value.")
+    ] = None,
+    put: Annotated[
+        Path | None,
+        Parameter(
+            help="Put the agent or workflow first: a JSON file with its manifest, or {manifest, actions?}."
+        ),
+    ] = None,
+    core: Annotated[str, Parameter(help="The core's HTTP API.")] = "http://127.0.0.1:4000",
+    effects: Annotated[bool, Parameter(negative="", help="Show what the turn did, too.")] = False,
+) -> int:
+    """Ask an agent, or start a workflow, at a running development core, and print the answer.
+
+    Makes a new session, sends the message and waits for the end of the turn. The answer goes to stdout, all
+    else to stderr. WHIPPLETREE_CORE_TOKEN is presented where it is set.
+
+    Exit code 0: the turn completed; 1: it ended otherwise, or waits for a person; 2: it could not begin.
+    """
+    from cli.ask import run_ask
+
+    return run_ask(
+        agent,
+        text,
+        file=file,
+        data=data,
+        put=put,
+        core=core.rstrip("/"),
+        effects=effects,
+        environ=os.environ,
+    )
 
 
 @app.command

@@ -57,9 +57,14 @@ class CoreClient:
         assert self._http is not None
         await self._http.close()
 
-    async def put_agent(self, agent_id: str, manifest: Document) -> None:
-        """Makes or replaces an agent. Raises CoreError."""
-        await self._call("PUT", f"/v1/agents/{quote(agent_id, safe='')}", {"manifest": manifest})
+    async def put_agent(self, agent_id: str, manifest: Document, actions_url: str | None = None) -> None:
+        """Makes or replaces an agent or a workflow. Raises CoreError."""
+        actions = {} if actions_url is None else {"actions": {"url": actions_url}}
+        await self.put(agent_id, {"manifest": manifest, **actions})
+
+    async def put(self, agent_id: str, body: Document) -> None:
+        """Makes or replaces an agent from the whole body. Raises CoreError."""
+        await self._call("PUT", f"/v1/agents/{quote(agent_id, safe='')}", body)
 
     async def create_session(self, agent_id: str) -> str:
         """The new session's id. Raises CoreError."""
@@ -67,7 +72,11 @@ class CoreClient:
 
     async def send_message(self, session_id: str, text: str) -> str:
         """Starts a turn; its id. Raises CoreError."""
-        answer = await self._call("POST", f"{self._path(session_id)}/messages", {"text": text})
+        return await self.send(session_id, {"text": text})
+
+    async def send(self, session_id: str, message: Document) -> str:
+        """Starts a turn with any message; its id. Raises CoreError."""
+        answer = await self._call("POST", f"{self._path(session_id)}/messages", message)
         return str(answer["turnId"])
 
     async def session(self, session_id: str) -> Document:
@@ -96,11 +105,11 @@ class CoreClient:
                     yield name, json.loads(line[6:])
 
     async def turn_end(self, session_id: str, turn_id: str) -> str:
-        """Waits for the end of a turn, or its pause; the event's name. Raises CoreError."""
+        """Waits for the end of a turn, or until it waits for a person; the event's name. Raises CoreError."""
         async for name, data in self.events(session_id):
             if name in TURN_ENDS and data.get("turnId") == turn_id:
                 return name
-            if name == "effect.uncertain":
+            if name in ("effect.uncertain", "agent.uncertain", "agent.paused"):
                 return name
         raise CoreError("The development core ended the stream of events.")
 

@@ -7,10 +7,13 @@ import os
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from aiohttp import web
+
+from cli import flow_example
 from cli.core_client import CoreClient, CoreError, Document, core_token
 from cli.demo_agent import QUESTION, manifest
 from cli.model_choice import ModelChoiceError, choose_model
@@ -24,6 +27,7 @@ from cli.timeline import timeline
 from services.common.process import StartFailed
 
 AGENT: Final = "demo"
+FLOW: Final = "digest"
 TURN_BOUND_S: Final = 60.0
 REAL_TURN_BOUND_S: Final = 900.0
 OWN_SETTINGS: Final = frozenset(
@@ -44,8 +48,8 @@ class DemoFailed(Exception):
     """The turn did not complete; the text is the reason in one line."""
 
 
-def run_demo(*, stay: bool, model: str | None = None) -> int:
-    """The exit code: 0 when the turn completed, else 1 with one line on stderr."""
+def run_demo(*, stay: bool, model: str | None = None, flow: bool = False) -> int:
+    """The exit code: 0 when the turn completed, else 1 with one line on stderr. `flow` runs the example flow."""
     with tempfile.TemporaryDirectory(prefix="whippletree-demo-") as folder:
         try:
             state = open_state(Path(folder))
@@ -54,10 +58,10 @@ def run_demo(*, stay: bool, model: str | None = None) -> int:
                 state=state,
                 ports=ports,
                 environ=environ | {"WHIPPLETREE_CORE_DB": str(state.database)},
-                model_script=write_default_script(state.path),
+                model_script=flow_example.script() if flow else write_default_script(state.path),
                 model=None if model is None else choose_model(model, environ, state.path, core_url(ports)),
             )
-            return asyncio.run(_demo(plan, stay))
+            return asyncio.run(_demo(plan, stay, _flow_turn if flow else _turn))
         except (DemoFailed, CoreError, StartFailed, StateError, ModelChoiceError) as error:
             print(f"The demo failed: {error}", file=sys.stderr)
             return 1
@@ -68,7 +72,7 @@ def demo_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in OWN_SETTINGS}
 
 
-async def _demo(plan: StackPlan, stay: bool) -> int:
+async def _demo(plan: StackPlan, stay: bool, turn: Callable[[RunningStack], Awaitable[None]]) -> int:
     log: deque[str] = deque(maxlen=KEPT_LINES)
 
     def keep(name: str, line: str) -> None:
@@ -79,7 +83,7 @@ async def _demo(plan: StackPlan, stay: bool) -> int:
             print("Starting five processes: dev-core, model-executor, mcp-pool, sandbox-manager, gateway ...")
             await stack.ready()
             print(_MODEL if plan.model is None else plan.model.says, flush=True)
-            await _turn(stack)
+            await turn(stack)
             if stay:
                 print(f"\nStaying up: {plan.core_url()} until Ctrl-C.", flush=True)
                 await stack.ended()
@@ -95,21 +99,52 @@ async def _demo(plan: StackPlan, stay: bool) -> int:
 async def _turn(stack: RunningStack) -> None:
     async with CoreClient(stack.plan.core_url(), token=core_token(stack.plan.environ)) as core:
         await core.put_agent(AGENT, manifest(sys.executable))
-        session = await core.create_session(AGENT)
         print(f"\nYou:   {QUESTION}", flush=True)
-        turn = await core.send_message(session, QUESTION)
-        try:
-            async with asyncio.timeout(TURN_BOUND_S if stack.plan.model is None else REAL_TURN_BOUND_S):
-                end = await core.turn_end(session, turn)
-        except TimeoutError:
-            raise DemoFailed("the turn did not end in time") from None
-        effects = await core.effects(session, turn)
-        view = await core.session(session)
+        output, effects = await _until_completed(core, stack, AGENT, QUESTION)
+    print(f"Agent: {output}\n")
+    print("\n".join(timeline(effects)))
+
+
+async def _flow_turn(stack: RunningStack) -> None:
+    """The example flow: its functions are served by this process."""
+    document = flow_example.document()
+    runner = web.AppRunner(flow_example.endpoint(), access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/actions"
+        async with CoreClient(stack.plan.core_url(), token=core_token(stack.plan.environ)) as core:
+            await core.put_agent(FLOW, flow_example.manifest(), url)
+            print(f"\nDocument: {document.splitlines()[0].lstrip('# ')}, {len(document.split())} words")
+            print(
+                "Flow:     split it, sum up the parts at the same time, write a brief, check its length",
+                flush=True,
+            )
+            output, effects = await _until_completed(core, stack, FLOW, document)
+    finally:
+        await runner.cleanup()
+    print(f"Brief:    {output}\n")
+    print("\n".join(timeline(effects)))
+
+
+async def _until_completed(
+    core: CoreClient, stack: RunningStack, agent: str, message: str
+) -> tuple[str, list[Document]]:
+    """A turn of a new session: its output and its effects. Raises DemoFailed and CoreError."""
+    session = await core.create_session(agent)
+    turn = await core.send_message(session, message)
+    try:
+        async with asyncio.timeout(TURN_BOUND_S if stack.plan.model is None else REAL_TURN_BOUND_S):
+            end = await core.turn_end(session, turn)
+    except TimeoutError:
+        raise DemoFailed("the turn did not end in time") from None
+    effects = await core.effects(session, turn)
+    view = await core.session(session)
     if end != "turn.completed":
         print("\n".join(("", *timeline(effects))), file=sys.stderr)
         raise DemoFailed(f"the turn ended as {end}{_reason(view)}")
-    print(f"Agent: {view['lastTurn']['result']['output']}\n")
-    print("\n".join(timeline(effects)))
+    return str(view["lastTurn"]["result"]["output"]), effects
 
 
 def _reason(view: Document) -> str:

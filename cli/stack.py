@@ -128,7 +128,9 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
 def _settings(plan: StackPlan, name: str) -> dict[str, str]:
     ports, state = plan.ports, plan.state
     if name == CORE:
-        given = {k: v for k, v in plan.environ.items() if k.startswith("WHIPPLETREE_CORE_")}
+        given = {
+            k: v for k, v in plan.environ.items() if k.startswith(("WHIPPLETREE_CORE_", "NYLORUN_FLOW_MAX_"))
+        }
         return given | {
             "WHIPPLETREE_CORE_HTTP_LISTEN": f"{HOST}:{ports.core_http}",
             "WHIPPLETREE_CORE_HARNESS_LISTEN": f"{HOST}:{ports.core_harness}",

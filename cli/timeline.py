@@ -17,8 +17,11 @@ PLACES: Final = {
     "remote-mcp": "tool-gate",
     "sandbox": "sandbox-manager",
     "action": "Action endpoint",
+    "linked": "linked session",
 }
 """Process names by the core's name for who carries an effect out."""
+
+_STAGES: Final = {"fn": "function", "verify": "function"}
 
 
 def timeline(effects: Sequence[Document]) -> list[str]:
@@ -49,8 +52,10 @@ def timeline(effects: Sequence[Document]) -> list[str]:
 
 
 def what(effect: Document) -> str:
-    """`model call`, or the tool's name."""
+    """`model call`, the tool's name, or the kind and path of a workflow's stage."""
     request = effect.get("request") or {}
+    if request.get("path"):
+        return f"{_STAGES.get(effect['kind'], effect['kind'])} {request['path']}"
     return "model call" if effect["kind"] == "model" else str(request.get("toolName") or effect["kind"])
 
 
@@ -64,6 +69,8 @@ def outcome(effect: Document) -> str:
     if effect["status"] != "completed":
         return str(effect["status"]) + (f": {_short(str(effect['error']))}" if effect.get("error") else "")
     value = (effect.get("outcome") or {}).get("value")
+    if isinstance(value, dict) and "__nylorunAgentTurn" in value:
+        return _short(_text(value.get("output")))
     if isinstance(value, dict) and value.get("kind") == "failed":
         return f"failed {value.get('code')}: {_short(str(value.get('message')))}"
     if isinstance(value, dict) and value.get("kind") == "completed":

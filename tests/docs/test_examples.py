@@ -16,8 +16,10 @@ import services.model_executor.main as model_executor
 import services.model_executor.settings as model_settings
 import services.sandbox_manager.main as sandbox_manager
 import services.sandbox_manager.settings as sandbox_settings
+from cli import flow_example
 from cli.demo_agent import sandbox_tools
 from protocol.manifest import validate_agent_manifest
+from protocol.workflow import validate_workflow
 from services.dev_core.turns.messages import read_message
 from services.model_executor.script import read_script
 from tests.docs.pages import DOCS, ROOT, Page
@@ -136,3 +138,29 @@ def test_the_requests_of_the_grpc_page_are_messages_of_the_contract(index: int) 
         sandbox_manager_pb2.RunRequest,
     )[index]
     json_format.ParseDict(documents(GRPC)[index], message())
+
+
+async def test_the_flow_example_is_valid_and_its_functions_do_what_the_page_says() -> None:
+    validate_workflow(flow_example.manifest())
+    read_script(flow_example.script().read_text())
+    async with TestClient(TestServer(flow_example.endpoint())) as client:
+
+        async def call(key: str, given: dict[str, Any]) -> Any:
+            async with client.post("/actions", json={"key": key, "input": given}) as answer:
+                assert answer.status == 200
+                return (await answer.json())["value"]
+
+        parts = await call("parts:input", {"input": flow_example.document()})
+        assert [part.splitlines()[0] for part in parts] == [
+            "## What we bought",
+            "## How they pull",
+            "## What broke",
+            "## What comes next",
+        ]
+        asked = await call("brief:input", {"results": {"parts": ["One.", "Two."]}})
+        assert asked.endswith("notes:\n\n- One.\n- Two.")
+        assert await call("brief:verify", {"output": "short"}) == {"pass": True, "words": 1}
+        verdict = await call("brief:verify", {"output": "word " * 61})
+        assert verdict == {"pass": False, "feedback": "That has 61 words; 60 are allowed. Shorten it."}
+        async with client.post("/actions", json={"key": "other", "input": {}}) as answer:
+            assert answer.status == 404

@@ -90,6 +90,20 @@ def test_the_demo_completes_a_turn_through_all_services():
     assert done.stderr == ""
 
 
+def test_the_demo_runs_a_flow_whose_loop_goes_round():
+    done = subprocess.run(command("demo", "--flow"), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Brief:    The mill bought two horses" in done.stdout
+    rows = re.findall(r"^(function|agent) (\S+) +(Action endpoint|linked session) ", done.stdout, re.M)
+    assert [(kind, path) for kind, path, _ in rows] == [
+        ("function", "parts:input"),
+        *[("agent", f"summariser[{index}]") for index in range(4)],
+        ("function", "brief:input"),
+        *[("agent", "editor"), ("function", "brief:verify")] * 2,
+    ]
+    assert done.stderr == ""
+
+
 async def test_the_demo_stays_up_when_asked_and_stops_on_ctrl_c():
     async with started("demo", "--stay", environ={}) as process:
         lines = await read_until(process, "Staying up")

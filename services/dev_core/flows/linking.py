@@ -160,8 +160,8 @@ def _begin(tx: Tx, link: Link, linked: Session, now_ms: int) -> None:
         complete_agent(tx, link, failed_agent(AGENT_FAILED, str(error)), now_ms)
         return
     links.move(tx, link, "running", turn_id)
-    label = {**jsjson.loads(row.label), "sessionId": linked.id}  # type: ignore[dict-item]
-    events.append(tx, link.session_id, "agent.started", link.turn_id, jsjson.dumps(label), now_ms)
+    label = f'{row.label[:-1]},"sessionId":"{linked.id}"}}'
+    events.append(tx, link.session_id, "agent.started", link.turn_id, label, now_ms)
     tx.move(linked.id, "runnable")
 
 

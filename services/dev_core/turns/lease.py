@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from protocol import jsjson
+from services.dev_core.flows.telling import tell_parent
 from services.dev_core.store import effects, events, sessions
 from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session
@@ -157,6 +158,7 @@ def become_uncertain(tx: Tx, session: Session, effect_ids: list[str], now_ms: in
     sessions.put_document(tx, session.id, "waits", jsjson.dumps({"effectIds": effect_ids}))
     sessions.set_turn(tx, session.id, session.turn_id, "uncertain")
     events.append(tx, session.id, "turn.uncertain", session.turn_id, {"effectIds": effect_ids}, now_ms)
+    tell_parent(tx, session, "agent.uncertain", now_ms)
 
 
 def wake(tx: Tx, session: Session, now_ms: int) -> bool:

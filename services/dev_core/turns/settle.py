@@ -18,6 +18,7 @@ from protocol.errors import HarnessApiError
 from protocol.methods import TranscriptEdit, TurnOutput
 from protocol.transcript import Entry
 from services.dev_core.effects.held import HeldRun, is_active, own_session, storable, turn_cancelled
+from services.dev_core.flows.telling import tell_parent
 from services.dev_core.manifests import Engine
 from services.dev_core.store import effects, events, sessions
 from services.dev_core.store.database import Tx
@@ -233,6 +234,8 @@ def _suspend(tx: Tx, session: Session, struct: TurnOutput, now_ms: int) -> Settl
     sessions.set_status(tx, session.id, status, now_ms)
     sessions.set_turn(tx, session.id, session.turn_id, status)
     events.append(tx, session.id, f"turn.{status}", session.turn_id, payload, now_ms)
+    if status == "uncertain":
+        tell_parent(tx, session, "agent.uncertain", now_ms)
     return Settled()
 
 
@@ -281,6 +284,7 @@ def _pause(tx: Tx, session: Session, output: Output, now_ms: int) -> None:
     sessions.set_status(tx, session.id, "paused", now_ms)
     sessions.set_turn(tx, session.id, session.turn_id, "paused")
     events.append(tx, session.id, "turn.paused", session.turn_id, f'{{"pending":{pending}}}', now_ms)
+    tell_parent(tx, session, "agent.paused", now_ms)
 
 
 def _yield(tx: Tx, session: Session, now_ms: int) -> None:
