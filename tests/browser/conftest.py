@@ -29,6 +29,13 @@ ANSWERS = [
     {"agent": "asker", "step": 1, "answer": "The letter is out."},
     {"answer": "Hello from the script."},
 ]
+STEPS = {
+    "kind": "workflow",
+    "workflowSchemaVersion": 2,
+    "id": "steps",
+    "root": {"chain": [{"agent": "one"}, {"agent": "two"}]},
+    "agents": {name: {"manifestSchemaVersion": 4, "id": name, "capabilities": []} for name in ("one", "two")},
+}
 ASKER = {
     "manifestSchemaVersion": 4,
     "id": "asker",
@@ -100,6 +107,7 @@ async def _start(folder):
         for agent in ("helper", "hostile", "slow", "failing", "plain"):
             await core.put_agent(agent, counting_manifest(agent))
         await core._call("PUT", "/v1/agents/asker", {"manifest": ASKER, "actions": {"url": url}})
+        await core.put_agent("steps", STEPS)
     return stack, runner
 
 

@@ -48,6 +48,18 @@ def test_a_tool_call_shows_its_input_and_output_and_a_bar_its_documents(page):
     page.wait(lambda: not page.all("dialog"), "the dialog gone")
 
 
+def test_a_workflow_shows_its_stages_and_its_output(page):
+    started(page, "steps")
+    page.say("go")
+    page.see("Workflow", ".item.assistant .who")
+    page.see("Hello from the script.", ".item.assistant .text")
+    page.see("completed", ".turn .head")
+    assert [text.split()[:2] for text in page.texts("details.call > summary")] == [
+        ["agent", "one"],
+        ["agent", "two"],
+    ]
+
+
 def test_an_approval_is_asked_and_given(page):
     started(page, "asker")
     page.say("write to Mara")

@@ -404,6 +404,8 @@ async def test_a_person_answers_what_a_linked_session_asks_at_the_workflow(core:
             ("i1", linked_id(session_id, "a"))
         ]
         assert view["linked"][0]["status"] == "paused"
+        told = await core.until(session_id, "agent.paused")
+        assert told["payload"]["sessionId"] == linked_id(session_id, "a")
         body = {"interactionId": "i1", "approved": True}
         answer = await core.post(f"/v1/sessions/{session_id}/approve", body)
         assert (answer.status, answer.body["sessionId"]) == (202, linked_id(session_id, "a"))

@@ -235,6 +235,8 @@ class SessionPage {
         return this.toolCall(item);
       case "tool_result":
         return this.toolResult(item);
+      case "stage_result":
+        return stageResult(item);
       case "answer":
         return el("div", { class: "item note" }, answerText(item));
       case "model_failed":
@@ -248,6 +250,8 @@ class SessionPage {
       case "failed":
       case "cancelled":
         turn.status.replaceChildren(tag(item.type));
+        // An agent has said its output already; a workflow says it here.
+        if (item.type === "completed" && this.session.kind === "workflow") return flowOutput(item.output);
         return item.type === "failed" ? el("p", { class: "problem" }, `The turn failed: ${problemText(item.error ?? item)}`) : null;
       default:
         return null;
@@ -306,6 +310,23 @@ function message(item) {
 
 function agentOf(item) {
   return item.agent ? el("div", { class: "who" }, `agent ${item.agent.id ?? ""}`) : null;
+}
+
+/** A workflow's stage: what it is, where it stands, what it gave. */
+function stageResult(item) {
+  const round = item.iterations && item.iterations !== "-" ? ` (round ${item.iterations})` : "";
+  const given = item.result?.__nylorunAgentTurn === 1 ? item.result.output : outputOf(item.result);
+  return el(
+    "details",
+    { class: "call" },
+    el("summary", {}, el("strong", {}, item.kind === "verify" ? "fn" : item.kind), " ", el("code", {}, item.path ?? ""), round, " ", brief(given)),
+    el("pre", {}, typeof given === "string" ? given : pretty(given)),
+  );
+}
+
+function flowOutput(output) {
+  const shown = typeof output === "string" ? el("div", { class: "text" }, output) : el("pre", {}, pretty(output ?? null));
+  return el("div", { class: "item assistant" }, el("div", { class: "who" }, "Workflow"), shown);
 }
 
 function outputOf(result) {
