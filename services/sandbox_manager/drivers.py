@@ -16,8 +16,10 @@ from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.specs import BackendSpec
 
-DriverName = Literal["auto", "bwrap", "emulated", "container"]
+DriverName = Literal["auto", "bwrap", "emulated", "container", "local"]
+VirtualDriver = Literal["auto", "bwrap", "emulated", "container"]
 DRIVERS: Final = ("auto", "bwrap", "emulated", "container")
+"""Those that can be chosen; `local` is what a pod has, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def workspaces_identity(uid: int) -> Identity | None:
 
 
 def make_backend(
-    driver: DriverName, disk: WorkspaceDisk, containers: ContainerSettings = ContainerSettings()
+    driver: VirtualDriver, disk: WorkspaceDisk, containers: ContainerSettings = ContainerSettings()
 ) -> Backend:
     """The backend of a driver; `auto` takes bubblewrap where it works, else the emulated shell.
 

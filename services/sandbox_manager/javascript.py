@@ -15,6 +15,10 @@ from protocol.jsjson import JsonValue, stringify_number
 
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)")
 _PREFIXED: Final = re.compile(r"0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)")
+_WHITE: Final = (
+    "\ufeff \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
 _BASES: Final = {"x": 16, "o": 8, "b": 2}
 
 
@@ -72,9 +76,13 @@ def to_number(value: JsonValue) -> float:
     return math.nan
 
 
+def trim(text: str) -> str:
+    """`text.trim()`: what JavaScript takes for white space, which is not what Python does."""
+    return text.strip(_WHITE)
+
+
 def _string_to_number(text: str) -> float:
-    trimmed = text.strip("\ufeff \t\n\v\f\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008"
-                         "\u2009\u200a\u2028\u2029\u202f\u205f\u3000")  # fmt: skip
+    trimmed = trim(text)
     if not trimmed:
         return 0
     if _PREFIXED.fullmatch(trimmed):

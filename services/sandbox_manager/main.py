@@ -16,6 +16,7 @@ from services.common.telemetry import Telemetry
 from services.sandbox_manager.contract import Backend
 from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.drivers import make_backend, workspaces_identity
+from services.sandbox_manager.local.driver import LocalBackend, ProxyVariables, no_proxies
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.open_files import raise_open_files
 from services.sandbox_manager.records import FILE_NAME, RecordStore, RecordsUnreadable, load_records
@@ -30,8 +31,10 @@ def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def backend_of(settings: Settings) -> Backend:
-    """The backend that the settings describe."""
+def backend_of(settings: Settings, proxies: ProxyVariables = no_proxies) -> Backend:
+    """The backend that the settings describe; `proxies` are those of commands in a pod."""
+    if settings.driver == "local":
+        return LocalBackend(settings.baseline, proxies=proxies)
     disk = WorkspaceDisk(settings.workspaces, workspaces_identity(settings.uid), settings.disk)
     return make_backend(settings.driver, disk, settings.containers)
 
@@ -70,8 +73,12 @@ async def run(
     stop: asyncio.Event,
     on_ready: Callable[[str], None] | None = None,
     telemetry: Telemetry | None = None,
+    proxies: ProxyVariables = no_proxies,
 ) -> None:
-    """Serves until `stop` is set. Raises StartFailed when it can't listen or its root can't be used."""
+    """Serves until `stop` is set; `proxies` gives the proxy variables of a pod's commands, one by one.
+
+    Raises StartFailed when it can't listen or its root can't be used.
+    """
     raise_open_files()
     root = Root(settings.workspaces)
     try:
@@ -85,7 +92,7 @@ async def run(
     except OSError as error:
         root.release()
         raise StartFailed(f"NYLORUN_HARNESS_ROOT: {root.path} can't be used: {error.strerror}.") from None
-    probes = Probes([backend_of(settings)])
+    probes = Probes([backend_of(settings, proxies)])
     saying = asyncio.create_task(say_driver(settings.driver, probes))
 
     async def close_unused() -> None:

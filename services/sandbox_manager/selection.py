@@ -9,6 +9,7 @@ from typing import Final
 
 from protocol.jsjson import JsonValue
 from services.sandbox_manager.contract import Backend, Probe
+from services.sandbox_manager.javascript import trim
 from services.sandbox_manager.specs import DEFAULT_IMAGE
 
 AUTO: Final = "auto"
@@ -81,9 +82,9 @@ class Selector:
 
 def choose(preference: str, backends: Sequence[Backend], probes: Sequence[Probe]) -> Selection:
     """Decides; `probes` in the order of `backends`. An explicit choice never falls back to another."""
-    wanted = preference.strip().lower() or AUTO
+    wanted = trim(preference).lower() or AUTO
     if wanted not in NAMES:
-        return Selection(AUTO, None, f"The sandbox backend {preference.strip()!r} is not known.", probes)
+        return Selection(AUTO, None, f"The sandbox backend {trim(preference)!r} is not known.", probes)
     candidates = [
         (backend, probe)
         for backend, probe in zip(backends, probes, strict=True)

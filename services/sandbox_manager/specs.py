@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protocol.jsjson import JsonValue
+from services.sandbox_manager.javascript import trim
 from services.sandbox_manager.network import DEFAULT_PRESET, PRESETS, Network, make_network
 
 DEFAULT_IMAGE: Final = "python:3.13-slim"
@@ -76,7 +77,7 @@ def _idle_ms(value: JsonValue) -> int:
 def _measure(value: JsonValue, form: re.Pattern[str], units: Mapping[str, int]) -> int | None:
     if not isinstance(value, str):
         return None
-    match = form.fullmatch(value.strip())
+    match = form.fullmatch(trim(value))
     if match is None or len(match[1]) > _MOST_DIGITS or int(match[1]) == 0:
         return None
     return int(match[1]) * units[match[2]]

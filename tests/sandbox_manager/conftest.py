@@ -12,7 +12,8 @@ import pytest
 import pytest_asyncio
 
 from services.sandbox_manager.contract import Backend, Handle
-from tests.sandbox_manager.support import CLOSED, DRIVERS, make_driver, spec
+from services.sandbox_manager.signals import Signal
+from tests.sandbox_manager.support import CLOSED, DRIVERS, SECOND, make_driver, spec
 
 _numbers = itertools.count()
 
@@ -79,6 +80,9 @@ def fresh_key() -> str:
 async def handle(driver: Backend) -> AsyncIterator[Handle]:
     """A fresh workspace on every driver."""
     opened = await driver.open(spec(fresh_key(), network=CLOSED))
+    if not driver.traits.list_remove:
+        # One workspace for all: what the test before left is taken away.
+        await opened.exec("rm -rf -- /workspace/* /workspace/.[!.]*", SECOND, Signal())
     yield opened
     opened.release()
 

@@ -41,6 +41,7 @@ from services.sandbox_manager.disk.watch import DiskLimits
 from services.sandbox_manager.egress.dialer import Dialer
 from services.sandbox_manager.emulated.driver import EmulatedBackend
 from services.sandbox_manager.events import SandboxEvent
+from services.sandbox_manager.local.driver import LocalBackend, baseline
 from services.sandbox_manager.manager import Manager
 from services.sandbox_manager.operations import Call, SessionRef
 from services.sandbox_manager.records import RecordStore, load_records
@@ -59,7 +60,15 @@ CLOSED = {"preset": "none"}
 """The network rules of a spec that allows no host."""
 IMAGE_NAME = "WHIPPLETREE_TEST_SANDBOX_IMAGE"
 """Names the image for a run of the conformance suite on containers of the engine at DOCKER_HOST."""
-DRIVERS = ("container",) if IMAGE_NAME in os.environ else ("emulated", "bwrap")
+LOCAL_NAME = "WHIPPLETREE_TEST_SANDBOX_LOCAL"
+"""Set for a run of the conformance suite on the driver of pods, in a system with a /workspace of its own."""
+DRIVERS = (
+    ("container",)
+    if IMAGE_NAME in os.environ
+    else ("local",)
+    if LOCAL_NAME in os.environ
+    else ("emulated", "bwrap")
+)
 """What the conformance suite runs against."""
 SECOND = 60_000
 """A time limit, in milliseconds, that no command of a test is to reach."""
@@ -81,6 +90,8 @@ def make_driver(
         from services.sandbox_manager.container.engine import Engine
 
         return ContainerBackend(disk, engine=Engine(None))
+    if name == "local":
+        return LocalBackend(baseline(os.environ))
     if name == "bwrap":
         return BwrapBackend(disk, find_bwrap(), dialer)
     return EmulatedBackend(disk)

@@ -14,6 +14,7 @@ from services.sandbox_manager.disk.files import WorkspaceFiles
 from services.sandbox_manager.disk.identity import file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
 from services.sandbox_manager.disk.openat2 import openat2, openat2_problem
+from services.sandbox_manager.disk.opening import InFolder
 from tests.sandbox_manager.support import identity
 
 KEY = "nylorun-tn_a-0000000000000001"
@@ -38,7 +39,7 @@ def workspace(place: Place) -> Path:
 
 @pytest.fixture
 def files(place: Place) -> WorkspaceFiles:
-    return WorkspaceFiles(place.folder)
+    return WorkspaceFiles(InFolder(place.folder))
 
 
 def test_the_kernel_has_openat2() -> None:
@@ -102,7 +103,7 @@ def test_nothing_is_made_beside_the_two_folders(files: WorkspaceFiles, place: Pl
 def test_file_threads_have_only_the_rights_of_the_workspaces_user(tmp_path: Path) -> None:
     owner = identity()
     opened = Layout(tmp_path, owner).open(KEY)
-    files = WorkspaceFiles(opened.folder)
+    files = WorkspaceFiles(InFolder(opened.folder))
     secret = opened.path / "workspace" / "secret"
     secret.write_text("root's")
     secret.chmod(0o600)
@@ -174,7 +175,7 @@ def test_lines_are_those_of_the_decoded_text(
     _long_ago(place.path / "workspace" / "f", monkeypatch)
     for start in range(4):
         for stop in range(5):
-            opened = WorkspaceFiles(place.folder)
+            opened = WorkspaceFiles(InFolder(place.folder))
             for _ in range(2):  # the second time from what was remembered
                 page = opened.read_lines("/workspace/f", start, stop)
                 assert page is not None

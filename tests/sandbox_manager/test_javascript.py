@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from services.sandbox_manager.javascript import given, text_of, to_number, to_slice_index, to_string
+from services.sandbox_manager.javascript import given, text_of, to_number, to_slice_index, to_string, trim
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,8 @@ def test_what_is_no_number_is_nan(value: Any) -> None:
 )
 def test_slice_positions_are_those_of_javascript(number: float, index: int) -> None:
     assert to_slice_index(number, 5) == index
+
+
+def test_trimming_takes_what_javascript_takes_for_white_space() -> None:
+    assert trim("\ufeff\u3000 \n x y \t\u2029") == "x y"
+    assert trim("\x1cx\x85") == "\x1cx\x85"

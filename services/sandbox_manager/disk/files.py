@@ -1,7 +1,7 @@
 """Reading and writing inside one workspace: blocking functions, to be called in a file thread.
 
-Paths are absolute and as commands see them: `/workspace/…` and `/tmp/…`. Nothing else exists. What the
-system refuses is raised as BackendError, whose text names the path and nothing of the host.
+Paths are absolute and as commands see them. What the system refuses is raised as BackendError, whose text
+names the path and nothing of the host.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from protocol.utf16 import utf16_sort_key
 from services.sandbox_manager.contract import BackendError, FileEntry, FileTooLarge, LineRange, Listing
 from services.sandbox_manager.disk.lines import CHUNK_BYTES, LineIndexes
-from services.sandbox_manager.disk.openat2 import BENEATH, NO_SYMLINKS, openat2
+from services.sandbox_manager.disk.opening import Opener
 from services.sandbox_manager.text import decode, encode
 
 TEXT_BYTES: Final = 256 * 1024 * 1024
@@ -31,12 +31,10 @@ _FOLDER_MODE: Final = 0o755
 
 
 class WorkspaceFiles:
-    """The files of one workspace. `folder` is an O_PATH descriptor of the folder that holds
-    `workspace` and `tmp`; it belongs to the caller.
-    """
+    """The files of one workspace, as an opener finds them."""
 
-    def __init__(self, folder: int) -> None:
-        self._folder = folder
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
         self._indexes = LineIndexes()
 
     def read_lines(self, path: str, start: int, stop: int) -> LineRange | None:
@@ -76,7 +74,7 @@ class WorkspaceFiles:
     def write(self, path: str, data: bytes) -> None:
         """Overwrites a regular file or makes it."""
         try:
-            descriptor = openat2(self._folder, encode(path), os.O_WRONLY | os.O_CREAT | _OPEN, _FILE_MODE)
+            descriptor = self._opener.open(encode(path), os.O_WRONLY | os.O_CREAT | _OPEN, _FILE_MODE)
         except OSError as error:
             raise _refused("write", path, error) from None
         try:
@@ -110,13 +108,13 @@ class WorkspaceFiles:
         """Regular files below a folder in the order of their names; links are neither listed nor followed."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | _OPEN
         try:
-            top = openat2(self._folder, encode(folder.rstrip("/") or "/"), flags)
+            top = self._opener.open(encode(folder.rstrip("/") or "/"), flags)
         except OSError as error:
             if error.errno in _ABSENT | {errno.ELOOP}:
                 return None
             raise _refused("list", folder, error) from None
         try:
-            return _walk(top, folder, max_entries)
+            return _walk(self._opener, top, folder, max_entries)
         except OSError as error:
             raise _refused("list", folder, error) from None
         finally:
@@ -124,7 +122,7 @@ class WorkspaceFiles:
 
     def _open_file(self, path: str) -> int | None:
         try:
-            descriptor = openat2(self._folder, encode(path), os.O_RDONLY | _OPEN)
+            descriptor = self._opener.open(encode(path), os.O_RDONLY | _OPEN)
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
@@ -138,7 +136,7 @@ class WorkspaceFiles:
 
     def _is_folder(self, path: str) -> bool:
         try:
-            os.close(openat2(self._folder, encode(path), os.O_PATH | os.O_DIRECTORY))
+            os.close(self._opener.open(encode(path), os.O_PATH | os.O_DIRECTORY))
         except OSError:
             return False
         return True
@@ -146,16 +144,16 @@ class WorkspaceFiles:
     def _make_folder(self, above: str, name: str, path: str) -> int | None:
         """The errno of a folder that isn't there and can't be made."""
         try:
-            os.close(openat2(self._folder, encode(path), os.O_PATH | os.O_DIRECTORY))
+            os.close(self._opener.open(encode(path), os.O_PATH | os.O_DIRECTORY))
             return None
         except OSError as error:
             if error.errno != errno.ENOENT:
                 return error.errno
-        if above == "/":
+        if above == "/" and self._opener.sealed:
             # Only /workspace and /tmp exist; as in the sandbox, nothing can be made beside them.
             return errno.EROFS
         try:
-            parent = openat2(self._folder, encode(above), os.O_PATH | os.O_DIRECTORY)
+            parent = self._opener.open(encode(above), os.O_PATH | os.O_DIRECTORY)
         except OSError as error:
             return error.errno
         try:
@@ -198,7 +196,7 @@ class _Chunks:
             raise _refused("read", self._path, error) from None
 
 
-def _walk(top: int, folder: str, max_entries: int) -> Listing:
+def _walk(opener: Opener, top: int, folder: str, max_entries: int) -> Listing:
     until = time.monotonic() + FILE_LIMIT_S
     entries: list[FileEntry] = []
     # Folders and files that are still to come, the next one last; a folder has no size.
@@ -208,7 +206,7 @@ def _walk(top: int, folder: str, max_entries: int) -> Listing:
             raise BackendError(f"{folder} could not be listed within {FILE_LIMIT_S:.0f} s.")
         found = left.pop()
         if found.size is None:
-            left += reversed(_read_folder(top, found))
+            left += reversed(_read_folder(opener, top, found))
             continue
         entries.append(FileEntry(found.shown, found.size))
         if len(entries) > max_entries:
@@ -222,13 +220,13 @@ class _Found(NamedTuple):
     size: int | None
 
 
-def _read_folder(top: int, at: _Found) -> list[_Found]:
+def _read_folder(opener: Opener, top: int, at: _Found) -> list[_Found]:
     """Regular files and folders of a folder, in the order of their names."""
     descriptor = top
     if at.raw:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | _OPEN
         try:
-            descriptor = openat2(top, at.raw, flags, resolve=BENEATH | NO_SYMLINKS)
+            descriptor = opener.below(top, at.raw, flags)
         except OSError as error:
             if error.errno in _ABSENT | {errno.ELOOP}:  # gone, or no folder any more
                 return []

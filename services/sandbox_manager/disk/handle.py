@@ -11,6 +11,7 @@ from services.common.latch import Latch
 from services.sandbox_manager.contract import BackendError, LineRange, Listing
 from services.sandbox_manager.disk.files import WorkspaceFiles
 from services.sandbox_manager.disk.layout import Place
+from services.sandbox_manager.disk.opening import InFolder
 from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.kills import Kill
 from services.sandbox_manager.paths import WORKSPACE
@@ -28,7 +29,7 @@ class DiskHandle:
     def __init__(self, place: Place, disk: WorkspaceDisk) -> None:
         self.place = place
         self._disk = disk
-        self._files = WorkspaceFiles(place.folder)
+        self._files = WorkspaceFiles(InFolder(place.folder))
         self._working = 0
         self._released = False
 

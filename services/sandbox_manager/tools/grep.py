@@ -8,7 +8,7 @@ from typing import Final
 
 from protocol.jsjson import JsonValue
 from services.sandbox_manager.contract import GrepQuery, Handle
-from services.sandbox_manager.javascript import given, number_text, text_of, to_number, to_string
+from services.sandbox_manager.javascript import given, number_text, text_of, to_number, to_string, trim
 from services.sandbox_manager.outcomes import GREP_FAILED, ToolResult, completed, failed
 from services.sandbox_manager.signals import Signal
 from services.sandbox_manager.text import ELLIPSIS, cut_line, quote
@@ -27,7 +27,7 @@ async def grep(handle: Handle, input_: Mapping[str, JsonValue], signal: Signal) 
     output = await handle.grep(query, TIMEOUT_MS, signal)
     lines = [line for line in output.lines if line]
     if not lines:
-        complaint = output.stderr.strip()
+        complaint = trim(output.stderr)
         if not complaint and output.timed_out:
             complaint = f"The search did not end within {TIMEOUT_MS // 1000} s and was stopped."
         outcome = failed(GREP_FAILED, complaint) if complaint else completed("No matches.")

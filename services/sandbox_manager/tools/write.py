@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from protocol.jsjson import JsonValue
 from services.sandbox_manager.contract import Handle
-from services.sandbox_manager.javascript import text_of
+from services.sandbox_manager.javascript import text_of, trim
 from services.sandbox_manager.outcomes import WRITE_FAILED, ToolResult, completed, failed
 from services.sandbox_manager.paths import dirname, resolve
 from services.sandbox_manager.signals import Signal
@@ -19,7 +19,7 @@ async def write(handle: Handle, input_: Mapping[str, JsonValue], signal: Signal)
     data = encode(text_of(input_, "content"))
     complaint = await handle.make_folders(dirname(path), signal)
     if complaint is not None:
-        message = complaint.strip() or f"The folder of {path} could not be made."
+        message = trim(complaint) or f"The folder of {path} could not be made."
         return ToolResult(failed(WRITE_FAILED, message), {"path": path})
     await handle.write(path, data)
     return ToolResult(completed({"path": path, "bytes": len(data)}), {"path": path})

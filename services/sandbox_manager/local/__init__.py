@@ -1,0 +1,1 @@
+"""The driver `local`: commands as plain children, in a pod that is the boundary itself (sandbox-manager 12)."""
