@@ -27,6 +27,9 @@ NAMES = (
     "mcp_flood",
     "mcp_many",
     "mcp_overhead",
+    "model_overhead",
+    "model_throughput",
+    "model_held",
 )
 
 

@@ -229,8 +229,11 @@ class ModelExecutor:
             run.result.set_result(Settled(outcome))
 
     async def _work(self, key: WorkKey, run: Run, pending: Pending) -> None:
+        working = pending.work()
+        # What it was made of (the call's whole document) is its own to keep or to drop.
+        del pending
         try:
-            settled = await pending.work()
+            settled = await working
         except Exception as error:  # noqa: BLE001  (whoever waits gets it; the rpc's edge logs it)
             if self._table.running(key) is run:
                 self._table.forget(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -27,6 +27,26 @@ _STATES: Final = {
 }
 _MAX_ID: Final = 512
 _IDS: Final = ("tenant_id", "session_id", "effect_id")
+
+
+class _Taken:
+    """A request that is taken out once; what is left is small."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: model_executor_pb2.ModelCallRequest) -> None:
+        self._request: model_executor_pb2.ModelCallRequest | None = request
+
+    @classmethod
+    def read(cls, wire: bytes) -> _Taken:
+        """A request from its bytes."""
+        return cls(model_executor_pb2.ModelCallRequest.FromString(wire))
+
+    def take(self) -> model_executor_pb2.ModelCallRequest:
+        """The request."""
+        request, self._request = self._request, None
+        assert request is not None, "a request is taken once"
+        return request
 
 
 class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
@@ -52,6 +72,13 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
     def register(self, server: grpc.aio.Server) -> None:
         """Adds its handlers."""
         model_executor_pb2_grpc.add_ModelExecutorServicer_to_server(self, server)
+        # gRPC keeps a request for as long as its handler runs: it gets something that can be emptied.
+        call = grpc.unary_unary_rpc_method_handler(
+            self._call,
+            request_deserializer=_Taken.read,
+            response_serializer=model_executor_pb2.ModelCallReply.SerializeToString,
+        )
+        cast(Any, server).add_registered_method_handlers(self.full_name, {"Call": call})
 
     def facts(self) -> Mapping[str, str]:
         """Which route answers."""
@@ -87,13 +114,21 @@ class ModelExecutorService(model_executor_pb2_grpc.ModelExecutorServicer):
         self, request: model_executor_pb2.ModelCallRequest, context: Any
     ) -> model_executor_pb2.ModelCallReply:
         """One call."""
-        call = _read_call(request, _token())
+        return await self._answer(_read_call(request, _token()), context)
+
+    async def _call(self, taken: _Taken, context: Any) -> model_executor_pb2.ModelCallReply:
+        return await self._answer(_read_call(taken.take(), _token()), context)
+
+    async def _answer(self, call: ModelCall, context: Any) -> model_executor_pb2.ModelCallReply:
         executor = self._executor
         try:
             entered = executor.enter(call)
         except Draining:
             raise unavailable("This model-executor is draining.") from None
-        await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, str(executor.limit_ms(call)))))
+        limit_ms = executor.limit_ms(call)
+        # The document may be large, and this waits for minutes.
+        del call
+        await context.send_initial_metadata(((ACCEPTED, "1"), (LIMIT_MS, str(limit_ms))))
         try:
             settled = Settled(entered) if isinstance(entered, str) else await executor.settled(entered)
         except CallAborted as aborted:

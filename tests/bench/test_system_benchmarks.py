@@ -67,3 +67,31 @@ def test_mcp_flood_has_calls_of_another_session_during_both_floods() -> None:
     assert result["figures"]["calls"] > 0
     assert result["figures"]["tools_calls"] > 0
     assert result["baseline"]["quiet_ms_p99"] > 0
+
+
+def test_model_overhead_compares_both_routes_with_the_bare_client() -> None:
+    result = run_bench("model_overhead", "--calls", "10", "--sizes", "64KiB")
+    for route in ("gate", "direct"):
+        added = result["figures"][f"{route}_added_ms_p50_64KiB"]
+        whole, bare = (
+            result["figures"][f"{route}_call_ms_p50_64KiB"],
+            result["baseline"][f"{route}_bare_ms_p50_64KiB"],
+        )
+        assert added == pytest.approx(whole - bare, abs=0.01)
+        assert added < 5 * 3
+
+
+def test_model_throughput_counts_calls_of_both_routes_and_says_when_portkey_is_left_out() -> None:
+    result = run_bench("model_throughput", "--calls", "64", "--rounds", "1", "--portkey", "none")
+    assert {"gate_calls_per_s", "direct_calls_per_s", "gate_cpu_ms_per_call"} <= set(result["figures"])
+    assert set(result["ratio"]) == {"direct_over_sdk", "direct_cpu_over_sdk"}
+    assert result["ratio"]["direct_over_sdk"] > 0.8 / 5
+
+
+def test_held_model_calls_cost_little_end_never_by_themselves_and_all_at_once() -> None:
+    figures = run_bench("model_held", "--calls", "100", "--seconds", "1")["figures"]
+    for route in ("gate", "direct"):
+        assert figures[f"{route}_failed"] == 0
+        assert figures[f"{route}_cancel_s"] < 5 * 3
+    # 1,000 calls stay under 300 MiB, which leaves each of them about 230 KiB.
+    assert figures["gate_kib_per_call"] < 2 * 230

@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from services.common.logs import error_text, get_logger
 from services.model_executor.direct.answer import Usage, candidate
 from services.model_executor.direct.caps import Cost
@@ -78,17 +80,19 @@ class DirectRoute:
 
     async def _call(self, call: ModelCall) -> Settled:
         key = (call.tenant_id, call.session_id, call.effect_id)
+        digest, size = fingerprint(call), len(call.text)
         try:
             ready = read_call(call.text, call.effect_id, self._config.select)
+            call = msgspec.structs.replace(call, text="")
             references = ready.references()
             if call.rejoin or references:
                 # What is known already needs neither key nor files.
-                known = await self._known(key, call, ready, start=False)
+                known = await self._known(key, call, digest, _estimate(ready, size, 0), start=False)
                 if known is not None:
                     return known
             self._check(ready)
             ready.files = await self._fetcher.fetch(call.session_id, references)
-            known = await self._known(key, call, ready, start=True)
+            known = await self._known(key, call, digest, _estimate(ready, size, 0), start=True)
             if known is not None:
                 return known
         except CallRefused as refused:
@@ -101,7 +105,7 @@ class DirectRoute:
             await self._stopped(key)
             raise
         try:
-            outcome, cost = await self._ask(ready, call)
+            outcome, cost = await self._ask(ready, size)
         except asyncio.CancelledError:
             await self._stopped(key)
             raise
@@ -123,17 +127,19 @@ class DirectRoute:
                 "price in the model configuration.",
             )
 
-    async def _known(self, key: Key, call: ModelCall, ready: Call, *, start: bool) -> Settled | None:
+    async def _known(
+        self, key: Key, call: ModelCall, digest: bytes, estimate: Cost, *, start: bool
+    ) -> Settled | None:
         """What the store has on the call; None when it may start."""
         if self._store is None:
             return None
         begun = await self._store.begin(
             Wanted(
                 key,
-                fingerprint(call),
+                digest,
                 call.epoch,
                 turn=call.turn_id,
-                estimate=_estimate(ready, call, 0),
+                estimate=estimate,
                 must_be_known=call.rejoin and not self._config.shared_state,
                 start=start,
             )
@@ -157,8 +163,8 @@ class DirectRoute:
                 await self._note(key, outcome)
                 return Settled(outcome)
 
-    async def _ask(self, call: Call, origin: ModelCall) -> tuple[str, Cost | None]:
-        """The outcome, and what it cost."""
+    async def _ask(self, call: Call, size: int) -> tuple[str, Cost | None]:
+        """The outcome of a call whose document has this size, and what it cost."""
         secrets = call.selected.provider.secrets
         usage: Usage | None = None
         try:
@@ -172,7 +178,7 @@ class DirectRoute:
                 return text, None
             usage = got.usage
             outcome = candidate(call, got)
-            cost = _cost(call, usage) if usage is not None else _estimate(call, origin, len(outcome))
+            cost = _cost(call, usage) if usage is not None else _estimate(call, size, len(outcome))
             return outcome, cost
         except CallRefused as refused:
             spent = refused.spent or usage
@@ -211,8 +217,8 @@ def _cost(call: Call, usage: Usage) -> Cost:
     return Cost(usage.usd(call.selected.info.prices), usage.total)
 
 
-def _estimate(call: Call, origin: ModelCall, answer_chars: int) -> Cost:
+def _estimate(call: Call, size: int, answer_size: int) -> Cost:
     """What a call costs where nobody says it: four bytes are a token."""
     price = call.selected.info.prices
-    asked, answered = len(origin.text) / _BYTES_PER_TOKEN, answer_chars / _BYTES_PER_TOKEN
+    asked, answered = size / _BYTES_PER_TOKEN, answer_size / _BYTES_PER_TOKEN
     return Cost((asked * price.input + answered * price.output) / 1e6, asked + answered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from protocol.jsjson import dumps
@@ -19,13 +20,35 @@ from services.model_executor.routes import ModelCall
 PATH: Final = "/nylorun/v1/model-calls"
 
 
+@dataclass(frozen=True, slots=True)
+class GateCall:
+    """A call as the gate gets it. Its body is all that is kept of the document while it runs."""
+
+    tenant_id: str
+    session_id: str
+    effect_id: str
+    body: bytes
+    token: str | None
+
+    def __repr__(self) -> str:
+        """Neither token nor content."""
+        return f"GateCall({self.session_id!r}, {self.effect_id!r})"
+
+
+def gate_call(call: ModelCall) -> GateCall:
+    """Writes a call's body: three members, the document as it came."""
+    head = f'{{"effectId":{dumps(call.effect_id)},"invocationId":{dumps(call.invocation_id)},"call":'
+    body = b"".join((head.encode(), call.text.encode("utf-8", "replace"), b"}"))
+    return GateCall(call.tenant_id, call.session_id, call.effect_id, body, call.token)
+
+
 class GateClient:
     """Calls and cancels at one gates service. `url` is any URL of it: only its origin counts."""
 
     def __init__(self, url: str, *, silence_s: float = SILENCE_MS / 1000) -> None:
         self._http = GateHttp(url, silence_s=silence_s)
 
-    async def call(self, call: ModelCall, token: str) -> GateAnswer:
+    async def call(self, call: GateCall, token: str) -> GateAnswer:
         """One attempt. Cancelling it closes the connection; the gate goes on with the call."""
         headers = {
             "Authorization": f"Bearer {token}",
@@ -34,7 +57,7 @@ class GateClient:
             "Idempotency-Key": call.effect_id,
         }
         try:
-            answered = await self._http.post(PATH, _document(call), headers)
+            answered = await self._http.post(PATH, call.body, headers)
         except GateSilent as error:
             return silent(self._http.silence_s, handed_over=error.handed_over)
         except GateUnreachable:
@@ -51,9 +74,3 @@ class GateClient:
     async def close(self) -> None:
         """Closes what is open."""
         await self._http.close()
-
-
-def _document(call: ModelCall) -> bytes:
-    """The body: three members, the call as it came."""
-    head = f'{{"effectId":{dumps(call.effect_id)},"invocationId":{dumps(call.invocation_id)},"call":'
-    return b"".join((head.encode(), call.text.encode("utf-8", "replace"), b"}"))

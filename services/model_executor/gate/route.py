@@ -8,7 +8,7 @@ from typing import Final
 
 from services.common.logs import get_logger
 from services.model_executor.gate.answers import GateAnswer, Kind, lost, no_token
-from services.model_executor.gate.client import GateClient
+from services.model_executor.gate.client import GateCall, GateClient, gate_call
 from services.model_executor.routes import ModelCall, Pending, Settled
 
 LIMIT_MS: Final = 3_600_000
@@ -42,7 +42,8 @@ class GateRoute:
 
     def answer(self, call: ModelCall) -> Pending:
         """The call's work. It ends with the last who waits for it: the gate keeps the call."""
-        return Pending(lambda: self._call(call), with_callers=True)
+        asked = gate_call(call)
+        return Pending(lambda: self._call(asked), with_callers=True)
 
     def renew(self, tenant_id: str, session_id: str, token: str | None) -> bool:
         """Takes a session's newest token while a call of it is in flight; False when none is."""
@@ -62,7 +63,7 @@ class GateRoute:
         """Closes connections."""
         await self._client.close()
 
-    async def _call(self, call: ModelCall) -> Settled:
+    async def _call(self, call: GateCall) -> Settled:
         key = (call.tenant_id, call.session_id)
         session = self._sessions.setdefault(key, _Session(None))
         session.calls += 1
@@ -79,7 +80,7 @@ class GateRoute:
                 del self._sessions[key]
         return Settled(answer.outcome, keep=answer.kind is Kind.OUTCOME)
 
-    async def _attempts(self, call: ModelCall, session: _Session) -> GateAnswer:
+    async def _attempts(self, call: GateCall, session: _Session) -> GateAnswer:
         token = call.token
         if token is None:
             return no_token()
