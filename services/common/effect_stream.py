@@ -56,7 +56,7 @@ class Prepared(Generic[ReplyT]):
     kind: str
     session_id: str
     key: WorkKey | None
-    fingerprint: bytes
+    fingerprint: int | bytes
     perform: Callable[[EffectRun[ReplyT]], Awaitable[ReplyT | None]]
     epoch: int | None = None
 

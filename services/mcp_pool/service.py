@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ import grpc
 from whippletree.v1 import admin_pb2, common_pb2, mcp_pool_pb2, mcp_pool_pb2_grpc
 
 from protocol.jsjson import Parsed, dumps
-from services.common.calls import WorkKey
+from services.common.calls import WorkKey, fingerprint_of
 from services.common.effect_run import EffectAborted, EffectRaised, EffectRun
 from services.common.effect_stream import EffectStreams, Prepared, Replies, StreamTimings
 from services.common.errors import invalid, unavailable
@@ -244,14 +243,12 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
         )
 
 
-def _fingerprint(call: mcp_pool_pb2.ToolCall) -> bytes:
+def _fingerprint(call: mcp_pool_pb2.ToolCall) -> int:
     server = call.server
-    same = mcp_pool_pb2.ToolCall(server_tool_name=call.server_tool_name)
-    same.arguments.CopyFrom(call.arguments)
-    same.server.capability_id, same.server.server_name = server.capability_id, server.server_name
-    if server.HasField("agent_id"):
-        same.server.agent_id = server.agent_id
-    return hashlib.sha256(same.SerializeToString(deterministic=True)).digest()
+    agent_id = server.agent_id if server.HasField("agent_id") else None
+    return fingerprint_of(
+        agent_id, server.capability_id, server.server_name, call.server_tool_name, call.arguments.text
+    )
 
 
 def _check_ids(ids: Iterable[tuple[str, str]]) -> None:

@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from whippletree.v1 import common_pb2
 
-from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
+from services.common.calls import (
+    Conflict,
+    Fresh,
+    Joined,
+    Kept,
+    Stale,
+    WorkKey,
+    WorkTable,
+    fingerprint_of,
+)
 from services.common.logs import get_logger
 from services.common.work import WorkBook
 from services.model_executor.outcomes import invalid_request
@@ -26,7 +35,6 @@ from services.model_executor.routes import (
     Route,
     Settled,
     StoppingRoute,
-    fingerprint,
 )
 
 CancelState = Literal["not here", "stopping", "finished"]
@@ -113,7 +121,8 @@ class ModelExecutor:
         key = WorkKey(call.tenant_id, call.session_id, call.effect_id)
         if self._draining and self._table.running(key) is None and self._table.kept(key) is None:
             raise Draining
-        match self._table.enter(key, fingerprint(call), Run, call.epoch):
+        alike = fingerprint_of(call.turn_id, call.agent_id, call.invocation_id, call.fixture, call.text)
+        match self._table.enter(key, alike, Run, call.epoch):
             case Fresh(run):
                 return self._begin(key, call, run)
             case Joined(run):

@@ -46,7 +46,7 @@ class ModelCall(msgspec.Struct, frozen=True):
 
 
 def fingerprint(call: ModelCall) -> bytes:
-    """A digest of all that makes a call: the same id with another one is a conflict."""
+    """A digest of all that makes a call, to be kept beyond the process: the same id with another is a conflict."""
     identity = (call.turn_id, call.agent_id, call.invocation_id, "f" if call.fixture else "", "")
     digest = hashlib.sha256("\0".join(identity).encode("utf-8", "surrogatepass"))
     digest.update(call.text.encode("utf-8", "surrogatepass"))

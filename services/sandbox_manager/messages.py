@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
@@ -10,7 +9,7 @@ from typing import Final
 from whippletree.v1 import common_pb2, sandbox_manager_pb2
 
 from protocol.jsjson import JsonError, JsonValue, dumps_bytes, loads
-from services.common.calls import WorkKey
+from services.common.calls import WorkKey, fingerprint_of
 from services.common.errors import invalid
 from services.common.json_text import set_json
 from services.sandbox_manager.events import SandboxEvent
@@ -90,23 +89,11 @@ def work_key(operation: sandbox_manager_pb2.WorkspaceOperation) -> WorkKey | Non
     return WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
 
 
-def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> bytes:
-    """A digest of all that makes a tool call what it is; who leads the run at the moment is no part of it."""
-    tool = operation.tool
-    parts = [
-        part.encode()
-        for part in (
-            operation.workspace.owner_id,
-            operation.workspace.sandbox_id if operation.workspace.HasField("sandbox_id") else "\0",
-            operation.spec.text,
-            tool.tool,
-            tool.input.text,
-        )
-    ]
-    digest = hashlib.sha256(b",".join(b"%d" % len(part) for part in parts))
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
+def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> int:
+    """All that makes a tool call what it is; who leads the run at the moment is no part of it."""
+    workspace, tool = operation.workspace, operation.tool
+    sandbox_id = workspace.sandbox_id if workspace.HasField("sandbox_id") else None
+    return fingerprint_of(workspace.owner_id, sandbox_id, operation.spec.text, tool.tool, tool.input.text)
 
 
 def session_of(workspace: sandbox_manager_pb2.WorkspaceRef) -> SessionRef:
