@@ -93,6 +93,7 @@ class StreamCall(Generic[AnswerT]):
         Raises CallFailed, and RunAborted when an abort of a kind that `stops` ended it before the start.
         After the start such an abort is sent in band, and the peer's own end is awaited for 10 s.
         """
+        answer: AnswerT | None = None
         forget = self._signal.listen(self._on_abort)
         self._replica.enter()
         try:
@@ -103,7 +104,7 @@ class StreamCall(Generic[AnswerT]):
                 await self._start(limit)
             else:
                 self._dog.arm(self._silence_s)
-            return await self._read()
+            answer = await self._read()
         except CallFailed as failure:
             raise self._failed(failure) from None
         except grpc.aio.AioRpcError as error:
@@ -119,11 +120,25 @@ class StreamCall(Generic[AnswerT]):
             raise
         finally:
             forget()
-            self._dog.disarm()
-            self._replica.leave()
-            self._call.cancel()
             if self._aborting is not None:
                 self._aborting.cancel()
+            if answer is None:
+                self._call.cancel()
+            self._leave_with_status()
+        return answer
+
+    def _leave_with_status(self) -> None:
+        """The call is over when its status is here: it follows the answer at once, and nobody waits for it."""
+        if self._call.done():
+            self._left(self._call)
+        else:
+            self._dog.arm(self._timings.give_up)
+            self._call.add_done_callback(self._left)
+
+    def _left(self, call: Any) -> None:
+        del call
+        self._dog.disarm()
+        self._replica.leave()
 
     async def send(self, **part: Any) -> None:
         """Sends one more request message, for instance `ack=…`. A peer that is gone is found by reading."""
@@ -156,15 +171,7 @@ class StreamCall(Generic[AnswerT]):
             else:
                 answer = await self._handle(self, reply)
                 if answer is not None:
-                    await self._read_status()
                     return answer
-
-    async def _read_status(self) -> None:
-        """It follows the answer at once; reading it ends the call on both sides."""
-        try:
-            await self._call.read()
-        except grpc.aio.AioRpcError:
-            return
 
     def _on_abort(self, abort: Abort) -> None:
         if not self._stops(abort.kind):

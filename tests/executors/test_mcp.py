@@ -114,6 +114,46 @@ async def test_a_call_that_waits_longer_than_the_silence_goes_on_while_it_says_q
         assert len(made.mcp.calls) == 1
 
 
+async def test_an_answer_is_given_before_the_status_and_the_call_is_over_with_it():
+    async with world() as made, asyncio.timeout(BOUND_S):
+        release, released = asyncio.Event(), asyncio.Event()
+
+        async def linger(request, context):
+            await context.send_initial_metadata(ACCEPTED)
+            assert await made.mcp.started(context, request)
+            await context.write(made.mcp.end(outcome=common_pb2.Json(text='"early"')))
+            await release.wait()
+            released.set()
+
+        made.mcp.behaviour = linger
+        assert (await execute(made)).value == "early"
+        [replica] = made.executors.mcp._replicas.replicas
+        assert replica.in_flight == 1
+        release.set()
+        await until(lambda: replica.in_flight == 0)
+        assert released.is_set()
+
+
+async def test_a_status_that_never_comes_is_given_up():
+    async with world(give_up=0.2) as made, asyncio.timeout(BOUND_S):
+        cancelled = asyncio.Event()
+
+        async def stay(request, context):
+            await context.send_initial_metadata(ACCEPTED)
+            assert await made.mcp.started(context, request)
+            await context.write(made.mcp.end(outcome=common_pb2.Json(text='"early"')))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        made.mcp.behaviour = stay
+        assert (await execute(made)).value == "early"
+        [replica] = made.executors.mcp._replicas.replicas
+        await cancelled.wait()
+        await until(lambda: replica.in_flight == 0)
+
+
 async def test_an_outcome_that_is_kept_comes_without_a_second_beginning():
     async with world() as made:
 
