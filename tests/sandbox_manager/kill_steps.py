@@ -27,7 +27,7 @@ from services.sandbox_manager.contract import (
     Probe,
     Traits,
 )
-from services.sandbox_manager.disk import files as disk_files
+from services.sandbox_manager.disk import opening
 from services.sandbox_manager.disk.handle import DiskHandle
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.disk.store import WorkspaceDisk
@@ -149,7 +149,7 @@ def _fatal(step: int) -> None:
 
     for name in STEPS:
         setattr(os, name, fatal(getattr(os, name)))
-    vars(disk_files)["openat2"] = fatal(disk_files.openat2)
+    vars(opening)["openat2"] = fatal(opening.openat2)
 
 
 def _die_at(root: Path, step: int) -> tuple[bool, list[str]]:
