@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
@@ -11,7 +12,7 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 from whippletree.v1 import admin_pb2, common_pb2, mcp_pool_pb2, mcp_pool_pb2_grpc
 
-from protocol.jsjson import Parsed, dumps
+from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads
 from services.common.calls import WorkKey, fingerprint_of
 from services.common.effect_run import EffectAborted, EffectRaised, EffectRun
 from services.common.effect_stream import EffectStreams, Prepared, Replies, StreamTimings
@@ -31,6 +32,10 @@ from services.mcp_pool.remote_calls import RemoteCalls
 from services.mcp_pool.session import Session
 
 _MAX_ID: Final = 512
+KEPT_DECLARATIONS: Final = 256
+"""Declarations that are kept as they were read; the least recently used goes first."""
+_KEPT_DECLARATION_CHARACTERS: Final = 4096
+"""Longer declarations are read anew each time."""
 _Reply = mcp_pool_pb2.ToolCallReply
 _Result = mcp_pool_pb2.ToolCallResult
 
@@ -231,7 +236,9 @@ class McpPoolService(mcp_pool_pb2_grpc.McpPoolServicer):
                     outcome = await admitted.perform()
             except CallRefused as refused:
                 raise unavailable(str(refused)) from None
-            return _Reply(result=_Result(outcome=common_pb2.Json(text=outcome)))
+            reply = _Reply()
+            reply.result.outcome.text = outcome  # in place: a message given to a constructor is copied
+            return reply
 
         return Prepared(
             kind="mcp",
@@ -265,7 +272,14 @@ async def _document(text: str, name: str) -> Parsed:
 
 
 async def _declared(server: mcp_pool_pb2.ServerDeclaration) -> DeclaredServer:
-    declaration = (await _document(server.declaration.text, "server.declaration")).value
+    text = server.declaration.text
+    if len(text) <= _KEPT_DECLARATION_CHARACTERS:
+        try:
+            declaration = _read_declaration(text)
+        except JsonError:
+            raise invalid("server.declaration is not a JSON document.") from None
+    else:
+        declaration = (await _document(text, "server.declaration")).value
     if not isinstance(declaration, dict) or not server.capability_id or not server.server_name:
         raise invalid("server needs capability_id, server_name and a declaration that is an object.")
     return DeclaredServer(
@@ -275,3 +289,9 @@ async def _declared(server: mcp_pool_pb2.ServerDeclaration) -> DeclaredServer:
         declaration,
         server.plugin_root if server.HasField("plugin_root") else None,
     )
+
+
+@lru_cache(maxsize=KEPT_DECLARATIONS)
+def _read_declaration(text: str) -> JsonValue:
+    """A declaration comes with every call of its server, and nobody changes what was read of it."""
+    return loads(text)

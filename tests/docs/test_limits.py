@@ -173,6 +173,10 @@ MCP = {
         "services.mcp_pool.limits:REPLY_BACKLOG_BYTES",
         MIB,
     ),
+    "declarations of servers kept as they were read": (
+        "services.mcp_pool.service:KEPT_DECLARATIONS",
+        PLAIN,
+    ),
     "servers that are opening at the same time": ("services.mcp_pool.limits:Limits.opening", PLAIN),
     "connections of all sessions": ("services.mcp_pool.limits:Limits.connections", PLAIN),
     "connections of one session": ("services.mcp_pool.limits:Limits.per_session", PLAIN),
