@@ -10,9 +10,10 @@ from cli.ports import Ports
 from cli.stack import MODEL, StackPlan, process_specs
 from cli.state import open_state
 from services.model_executor.direct.config_file import load_config
+from tests.leaks.watch import secret
 
 CORE = "http://127.0.0.1:4000"
-KEY = "sk-very-secret-key-0123456789"
+KEY = secret("sk-very-secret-key-0123456789")
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,9 @@ from whippletree.v1 import admin_pb2, model_executor_pb2_grpc
 from services.common.channel import bearer, open_channel
 from services.common.server import ServerSettings, serve
 from services.common.work import WorkBook
+from tests.leaks.watch import secret
 
-TOKEN = "ab" * 32
+TOKEN = secret("ab" * 32)
 BOUND_S = 20.0
 """No wait of a test is longer."""
 

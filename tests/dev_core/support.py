@@ -20,8 +20,9 @@ from protocol.canonical import request_hash
 from protocol.methods import check_message, check_params, check_result
 from services.dev_core.main import Ready, run
 from services.dev_core.settings import Address, Settings
+from tests.leaks.watch import secret
 
-TOKEN = "t" * 40
+TOKEN = secret("token-of-the-harness-in-tests-0123456789")
 BOUND_S = 10.0
 
 PLAIN = {

@@ -22,13 +22,14 @@ from cli.ports import free_ports
 from tests.dev_core.endpoint import Endpoint, endpoint
 from tests.dev_core.support import CoreClient, running_core
 from tests.engine.support import agent_of, call, capability, delegate, text
+from tests.leaks.watch import secret
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).resolve().parents[2]
 COUNTING_SERVER = ROOT / "tests" / "system" / "counting_server.py"
 BOUND_S = 60.0
-TOKEN = "0123456789abcdef" * 4
+TOKEN = secret("0123456789abcdef" * 4)
 ENDED = ("completed", "failed", "cancelled", "uncertain", "paused")
 
 SCOUT = agent_of(

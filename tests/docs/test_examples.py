@@ -23,8 +23,9 @@ from protocol.workflow import validate_workflow
 from services.dev_core.turns.messages import read_message
 from services.model_executor.script import read_script
 from tests.docs.pages import DOCS, ROOT, Page
+from tests.leaks.watch import secret
 
-TOKEN = "cd" * 32
+TOKEN = secret("cd" * 32)
 HTTP, GRPC = Page(DOCS / "http-api.md"), Page(DOCS / "grpc.md")
 
 

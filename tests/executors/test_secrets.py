@@ -18,10 +18,11 @@ from tests.executors.support import (
     tool_effect,
     world,
 )
+from tests.leaks.watch import secret
 
-RUN_TOKEN = "run-token-that-nobody-may-see"
-RENEWED = "renewed-token-that-nobody-may-see"
-WRONG = "fe" * 32
+RUN_TOKEN = secret("run-token-that-nobody-may-see")
+RENEWED = secret("renewed-token-that-nobody-may-see")
+WRONG = secret("fe" * 32)
 
 
 @pytest.mark.spec("operations:13.41")

@@ -34,12 +34,13 @@ from gateway.websocket import DialFailed, SocketClosed
 from protocol import jsjson
 from protocol.canonical import request_hash
 from protocol.jsjson import Parsed
+from tests.leaks.watch import secret
 
 BOUND_S = 60.0
 """Virtual seconds that anything may take before a test gives up."""
 
 URL = "ws://core.test:4200/nylorun/harness/v1"
-TOKEN = "ab" * 32
+TOKEN = secret("ab" * 32)
 HELLO = {"api": 1, "tenantId": "tn_1", "sandbox": {"backend": None}, "renewEveryMs": 10_000}
 
 

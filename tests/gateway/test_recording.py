@@ -49,10 +49,11 @@ from tests.gateway.support import (
     until_aborted,
 )
 from tests.gateway.virtual_time import run_virtually, virtual_time
+from tests.leaks.watch import secret
 from tests.vectors.files import records
 from tests.vectors.segment_host import play
 
-TOKEN = "run-token-4711"
+TOKEN = secret("run-token-4711")
 SECRETS = ["s3cret-env", "s3cret-header", "s3cret-query", "s3cret-arg", "s3cret-environment", "s3cret-child"]
 WITH_SERVERS: dict[str, Any] = {
     **MANIFEST,

@@ -9,9 +9,10 @@ import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.leaks.watch import secret
 from tests.mcp_pool.support import BOUND
 
-TOKEN = "cd" * 32
+TOKEN = secret("cd" * 32)
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -15,9 +15,10 @@ from services.model_executor.executor import ModelExecutor
 from tests.common.support import BOUND_S
 from tests.doubles.http import serving
 from tests.doubles.providers import ProviderDouble
+from tests.leaks.watch import secret
 from tests.model_executor.support import call_of, document, user
 
-KEY = "sk-very-secret-key-0123456789"
+KEY = secret("sk-very-secret-key-0123456789")
 HI = document(user("hi"))
 
 

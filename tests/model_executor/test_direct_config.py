@@ -6,8 +6,9 @@ from services.model_executor.direct.config import ModelInfo, Price
 from services.model_executor.direct.config_file import ConfigInvalid, load_config, read_config
 from services.model_executor.settings import SettingsError, read_settings
 from tests.common.support import TOKEN
+from tests.leaks.watch import secret
 
-SECRET = "sk-secret-0123456789"
+SECRET = secret("sk-secret-0123456789")
 WHOLE = """
 route = "direct"
 default = "local/qwen"

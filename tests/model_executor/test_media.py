@@ -10,10 +10,11 @@ import pytest
 from services.model_executor.direct.media import MAX_FILE_BYTES
 from tests.doubles.http import HttpDouble, Request, Wire, serving
 from tests.doubles.providers import anthropic, anthropic_text, openai_text
+from tests.leaks.watch import secret
 from tests.model_executor.direct import messages, of, openai
 from tests.model_executor.support import assistant, document, text, user
 
-ARTIFACT_KEY = "art-secret-key-0123456789"
+ARTIFACT_KEY = secret("art-secret-key-0123456789")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
 BOTH = pytest.mark.parametrize("made", [openai, messages])
 

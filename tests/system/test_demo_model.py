@@ -9,8 +9,9 @@ import pytest
 from tests.common.support import BOUND_S
 from tests.doubles.http import serving
 from tests.doubles.providers import ProviderDouble, openai_text
+from tests.leaks.watch import secret
 
-SECRET = "sk-of-another-provider-0123456789"
+SECRET = secret("sk-of-another-provider-0123456789")
 
 
 @pytest.mark.system

@@ -13,6 +13,7 @@ from cli.stack import GATEWAY, MODEL
 from tests.common.support import until as soon
 from tests.doubles.http import serving
 from tests.doubles.providers import ProviderDouble, openai_text
+from tests.leaks.watch import secret
 from tests.system.model_stack import ModelStack
 
 pytestmark = [
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(120),
 ]
-KEY = "sk-key-of-the-stack-0123456789"
+KEY = secret("sk-key-of-the-stack-0123456789")
 
 
 class Gated(ProviderDouble):

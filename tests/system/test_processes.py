@@ -14,11 +14,12 @@ from cli.core_client import CoreClient
 from cli.demo_agent import ANSWER, QUESTION, manifest
 from cli.model_script import write_default_script
 from cli.ports import free_ports
+from tests.leaks.watch import secret
 from tests.system.support import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
-TOKEN = "0123456789abcdef" * 4
+TOKEN = secret("0123456789abcdef" * 4)
 
 
 def environment(**settings):

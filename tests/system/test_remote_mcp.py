@@ -18,6 +18,7 @@ import pytest_asyncio
 
 from cli.gate_choice import GateChoice
 from cli.stack import CORE, GATE, GATEWAY, MCP
+from tests.leaks.watch import secret
 from tests.system.support import ENDED, Stack, calls, patiently, until
 
 pytestmark = [
@@ -28,7 +29,7 @@ pytestmark = [
 
 AGENT = "far-away"
 ANSWER = "All done."
-TOKEN = "a-credential-of-the-test"
+TOKEN = secret("a-credential-of-the-test")
 
 
 class Remote:

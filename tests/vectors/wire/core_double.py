@@ -13,9 +13,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from protocol import jsjson
+from tests.leaks.watch import secret
 
 PATH = "/nylorun/harness/v1"
-TOKEN = "ab" * 32
+TOKEN = secret("ab" * 32)
 
 
 @dataclass
