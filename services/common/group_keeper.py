@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -24,18 +25,26 @@ CLOSE_SECONDS: Final = 1.0
 """What its end may take after its pipe is closed; then it is killed."""
 
 PAUSE_SECONDS: Final = 1.0
-"""Between two starts, should it be killed again and again."""
+"""Before another start, should it be killed again and again; until then it is started again at once."""
+
+STARTS_AT_ONCE: Final = 5
+"""Within ten pauses."""
 
 
 class GroupKeeper:
-    """Started with the first group, and again whenever it ends. Used on one loop."""
+    """Started with the first group, and again whenever it ends. Used on one loop.
 
-    def __init__(self) -> None:
+    `mark` is the beginning of a variable (`NAME=value`) that every process of these groups has in its
+    environment, and nobody else but processes like this one give to theirs.
+    """
+
+    def __init__(self, mark: str | None = None) -> None:
+        self._mark = mark
         self._groups: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
         self._gone: asyncio.Event = asyncio.Event()
-        self._started_at = float("-inf")
+        self._starts: deque[float] = deque(maxlen=STARTS_AT_ONCE)
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -72,6 +81,7 @@ class GroupKeeper:
         process = self._process
         if process is None:
             return
+        self._tell(".\n")
         _close_pipe(process)
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
@@ -85,19 +95,19 @@ class GroupKeeper:
         if self._again is not None or self._closed:
             return
         loop = asyncio.get_running_loop()
-        pause = self._started_at + PAUSE_SECONDS - loop.time()
-        if pause > 0:
-            self._again = loop.call_later(pause, self._start_now)
+        often = len(self._starts) == STARTS_AT_ONCE and loop.time() - self._starts[0] < 10 * PAUSE_SECONDS
+        if often:
+            self._again = loop.call_later(PAUSE_SECONDS, self._start_now)
         else:
             self._start_now()
 
     def _start_now(self) -> None:
         self._again = None
         loop = asyncio.get_running_loop()
-        self._started_at = loop.time()
+        self._starts.append(loop.time())
         try:
             process = subprocess.Popen(
-                [sys.executable, "-S", "-I", str(SCRIPT)],
+                [sys.executable, "-S", "-I", str(SCRIPT), *([] if self._mark is None else [self._mark])],
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,

@@ -43,7 +43,7 @@ class ServerConnector:
         self._gate = gate
         self._traceparent = traceparent
         self._children: set[StdioConnection] = set()
-        self.keeper = GroupKeeper()
+        self.keeper = GroupKeeper(f"PLUGIN_DATA={root.plugin_data}/")
         """Ends the groups of stdio servers should this process be killed."""
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from services.common import group_keeper
 from services.common.child_start import death_signal_prefix
 from services.common.children import ChildSpec, StopGrace, start_child
 from services.common.group_keeper import SCRIPT, GroupKeeper
-from services.common.group_keeper_process import note
+from services.common.group_keeper_process import note, unnamed
 from tests.common.support import BOUND_S, until
 
 SLEEPER = ("sh", "-c", "sleep 600 & sleep 600")
@@ -61,8 +62,9 @@ async def keeper():
 
 def test_lines_add_and_take_out():
     groups = {7}
-    note(groups, [b"+1", b"+2", b"-1", b"-9"])
+    assert not note(groups, [b"+1", b"+2", b"-1", b"-9"])
     assert groups == {2, 7}
+    assert note(groups, [b"."])
 
 
 def test_a_line_that_was_cut_short_kills_nobody():
@@ -207,3 +209,60 @@ async def test_nobody_of_a_group_outlives_an_owner_that_is_killed(how):
         if owner.returncode is None:
             owner.kill()
             await owner.wait()
+
+
+def orphan(tag, mark_value, *, leader_lives):
+    """A group whose leader has ended, or not, with a variable in its environment; the pid of the member."""
+    code = f"sleep 600 & echo $!; {'wait' if leader_lives else ''}"
+    leader = subprocess.Popen(
+        ["sh", "-c", code],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, tag: mark_value},
+    )
+    member = int(leader.stdout.readline())
+    leader.stdout.close()
+    if not leader_lives:
+        leader.wait(BOUND_S)
+    return leader, member
+
+
+def test_groups_that_were_never_named_are_known_by_their_mark_and_the_end_of_their_parent(tmp_path):
+    tag = f"MARK_{os.getpid()}"
+    lost, _ = orphan(tag, f"{tmp_path}/a", leader_lives=False)
+    kept, _ = orphan(tag, f"{tmp_path}/b", leader_lives=True)
+    stranger, _ = orphan(tag, "/elsewhere/a", leader_lives=False)
+    mark = f"{tag}={tmp_path}/".encode()
+    try:
+        assert unnamed(mark, 1) == {lost.pid}
+        assert unnamed(mark, os.getpid()) == {lost.pid, kept.pid}
+    finally:
+        for group in (lost, kept, stranger):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group.pid, signal.SIGKILL)
+        kept.wait(BOUND_S)
+
+
+@pytest.mark.parametrize(("said", "killed"), [(b"", True), (b".\n", False)], ids=["cut off", "told all"])
+def test_what_was_never_named_is_killed_when_the_owner_had_no_time_to_tell(tmp_path, said, killed):
+    tag = f"MARK_{os.getpid()}"
+    lost, member = orphan(tag, f"{tmp_path}/a", leader_lives=False)
+    try:
+        subprocess.run(
+            [sys.executable, "-S", "-I", str(SCRIPT), f"{tag}={tmp_path}/"],
+            input=said,
+            timeout=BOUND_S,
+            check=True,
+        )
+        assert _gone(member) is killed
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(lost.pid, signal.SIGKILL)
+
+
+def _gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
