@@ -17,7 +17,7 @@ from services.common.logs import get_logger
 from services.mcp_pool.connection import ListingTooLarge, TellsToolsChanged, list_tools
 from services.mcp_pool.entries import Entry
 from services.mcp_pool.failures import McpFailure
-from services.mcp_pool.limits import Limits
+from services.mcp_pool.limits import NAMING_OFF_LOOP_TOOLS, Limits
 from services.mcp_pool.tool_pins import Difference, Pins, differences, pins_of_listing, pins_of_records
 
 MAX_LINES: Final = 20
@@ -57,7 +57,7 @@ class ToolsWatch:
 
     def pin_listing(self, entry: Entry, tools: Sequence[dict[str, Any]]) -> None:
         """The session's snapshot was made of these tools."""
-        self.background(self._pin(entry, None, lambda: pins_of_listing(entry.key.name, tools)))
+        self.background(self._pin(entry, None, lambda: pins_of_listing(entry.key.name, tools), len(tools)))
 
     def pin_snapshot(
         self, entry: Entry, snapshot: object, records: Sequence[dict[str, JsonValue]], look: bool
@@ -65,12 +65,12 @@ class ToolsWatch:
         """The session's snapshot has these records of the server. With `look` it is listed at once."""
         if entry.watched is not None and entry.watched.snapshot == snapshot and not look:
             return
-        self.background(self._pin(entry, snapshot, lambda: pins_of_records(records), look))
+        self.background(self._pin(entry, snapshot, lambda: pins_of_records(records), len(records), look))
 
     async def _pin(
-        self, entry: Entry, snapshot: object, make: Callable[[], Pins], look: bool = False
+        self, entry: Entry, snapshot: object, make: Callable[[], Pins], tools: int, look: bool = False
     ) -> None:
-        pins = await asyncio.to_thread(make)
+        pins = await _made(make, tools)
         known = entry.watched
         if known is None:
             entry.watched = Watched(pins, snapshot)
@@ -112,7 +112,7 @@ class ToolsWatch:
         except (McpFailure, ListingTooLarge, TimeoutError) as error:
             get_logger().debug("mcp_tools_not_listed", failure=type(error).__name__)
             return
-        now = await asyncio.to_thread(pins_of_listing, entry.key.name, listing.tools)
+        now = await _made(lambda: pins_of_listing(entry.key.name, listing.tools), len(listing.tools))
         found = differences(watched.pins, now)
         self._tell(entry, [difference for difference in found if difference not in watched.told])
         watched.told = frozenset(found)
@@ -140,3 +140,7 @@ class ToolsWatch:
                 server=server,
                 more=len(news) - MAX_LINES,
             )
+
+
+async def _made(make: Callable[[], Pins], tools: int) -> Pins:
+    return await asyncio.to_thread(make) if tools > NAMING_OFF_LOOP_TOOLS else make()
