@@ -30,6 +30,12 @@ PAUSE_SECONDS: Final = 0.001
 REPLY_BACKLOG_BYTES: Final = 1024 * 1024
 """Answers to a server's own requests are dropped while it has this much left to read."""
 
+BACKLOG_BYTES: Final = 16 * 1024 * 1024
+"""Further requests wait while a server has this much left to read."""
+
+BACKLOG_LOOK_SECONDS: Final = 0.01
+"""How often such a server is looked at."""
+
 DIAGNOSTIC_UNITS: Final = 500
 """UTF-16 units of a diagnostic's message (mcp-pool 5.5)."""
 

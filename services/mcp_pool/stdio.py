@@ -157,6 +157,7 @@ class StdioConnection:
     async def _request(
         self, method: str, params: JsonValue, *, plain: bool, abort: Abort | None = None
     ) -> Answer:
+        await self._until_it_reads(abort)
         if not self.usable:
             raise NotSent(self._over or "The MCP server has closed its input.")
         id_, self._next_id = self._next_id, self._next_id + 1
@@ -185,6 +186,20 @@ class StdioConnection:
         finally:
             self._waiting.pop(id_, None)
             _settle(future)
+
+    async def _until_it_reads(self, abort: Abort | None) -> None:
+        """Waits while much of what was written before has not been read. Raises RequestAborted.
+
+        A server that reads nothing for the time of a request is given up.
+        """
+        until = self._loop.time() + self._limits.request
+        while self.usable and self._child is not None and self._child.unwritten > fixed.BACKLOG_BYTES:
+            if abort is not None and abort.kind is not None and abort.kind in aborts.STDIO:
+                raise RequestAborted(abort.kind)
+            if self._loop.time() > until:
+                self._finish("The MCP server stopped reading its input.")
+                return
+            await asyncio.sleep(fixed.BACKLOG_LOOK_SECONDS)
 
     def _give_up(self, id_: int, reason: str) -> None:
         if self.usable:

@@ -169,6 +169,7 @@ MCP = {
     "a session's snapshot": ("services.mcp_pool.discovery:SNAPSHOT_BYTES", MIB),
     "a diagnostic's message": ("services.mcp_pool.limits:DIAGNOSTIC_UNITS", UNITS),
     "the text of an uncertain effect": ("services.mcp_pool.limits:ERROR_UNITS", UNITS),
+    "requests that a server has not read yet": ("services.mcp_pool.limits:BACKLOG_BYTES", MIB),
     "answers to a server's own requests that it does not read": (
         "services.mcp_pool.limits:REPLY_BACKLOG_BYTES",
         MIB,

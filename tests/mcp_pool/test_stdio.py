@@ -172,6 +172,38 @@ async def test_a_call_ends_although_the_server_stopped_reading_and_the_connectio
     assert len(impatient.executor.pool) == 0
 
 
+async def test_calls_wait_while_a_server_has_much_left_to_read_and_are_not_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr(fixed, "BACKLOG_BYTES", 256 * 1024)
+    abort = AbortLatch()
+    async with running(tmp_path, dataclasses.replace(LIMITS, request=2.0)) as harness:
+        server = stdio("bad", "stop-reading")
+        first = asyncio.create_task(harness.call(server, "echo", {"text": "x" * 1024 * 1024}))
+        entry = await until(lambda: harness.executor.pool.take_live(SESSION.key(declared(server).name)))
+        child = entry.connection._child
+        await until(lambda: child.unwritten > fixed.BACKLOG_BYTES)
+        unwritten = child.unwritten
+        others = [
+            asyncio.create_task(harness.call(server, "echo", {"text": "x" * 1024 * 1024}, abort=abort))
+            for _ in range(5)
+        ]
+        # The test's own use and six calls.
+        await until(lambda: entry.active == 7)
+        abort.set(ABORT_KIND_CANCEL)
+        for call in others:
+            with pytest.raises(EffectAborted):
+                await call
+        assert child.unwritten == unwritten
+        with pytest.raises(EffectRaised):
+            await first
+
+
+async def test_a_slow_reader_gets_everything_in_the_end(harness, monkeypatch):
+    monkeypatch.setattr(fixed, "BACKLOG_BYTES", 1024)
+    text = "x" * 300_000
+    outcomes = await asyncio.gather(*(harness.call(stdio(), "echo", {"text": text}) for _ in range(8)))
+    assert all(outcome["output"]["text"] == text for outcome in outcomes)
+
+
 async def test_a_server_that_reads_on_keeps_its_connection_after_a_timeout(impatient):
     with pytest.raises(EffectRaised):
         await impatient.call(stdio(), "never")
