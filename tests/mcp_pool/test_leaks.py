@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 
@@ -24,6 +25,8 @@ def children():
 @pytest.mark.slow
 @pytest.mark.spec("mcp-pool:11.43")
 async def test_three_hundred_sessions_leave_no_process_thread_or_descriptor(tmp_path):
+    # What other tests left to the garbage collector closes now, not in between.
+    gc.collect()
     me = psutil.Process()
     async with running(tmp_path) as warm:
         assert await warm.executor.reconnect(Session("t", "warm"), SNAPSHOT, [declared(TINY)]) == []
@@ -43,7 +46,7 @@ async def test_three_hundred_sessions_leave_no_process_thread_or_descriptor(tmp_
         begun = time.monotonic()
         await harness.executor.close()
         assert time.monotonic() - begun < 8
-    assert me.num_fds() == descriptors
+    assert me.num_fds() <= descriptors
     assert threading.active_count() == threads
     assert all(process_gone(pid) for pid in started)
 
@@ -61,6 +64,8 @@ async def test_three_hundred_sessions_leave_no_process_thread_or_descriptor(tmp_
     ids=["exits", "version", "refuses", "bad page", "missing", "not a program"],
 )
 async def test_failed_openings_leave_nothing(tmp_path, server):
+    # What other tests left to the garbage collector closes now, not in between.
+    gc.collect()
     me = psutil.Process()
     async with running(tmp_path) as warm:
         await warm.executor.reconnect(Session("t", "warm"), SNAPSHOT, [declared(TINY)])
@@ -69,5 +74,5 @@ async def test_failed_openings_leave_nothing(tmp_path, server):
         for _ in range(3):
             await harness.discover({"capabilities": [{"id": "cap", "mcpServers": {"bad": server}}]})
         await harness.executor.close()
-    assert me.num_fds() == descriptors
+    assert me.num_fds() <= descriptors
     assert all(process_gone(pid) for pid in children() - before)
