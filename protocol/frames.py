@@ -15,7 +15,6 @@ import msgspec
 
 from protocol import jsjson
 from protocol.errors import ErrorCode, is_error_code
-from protocol.jsfast import writes_fast
 from protocol.jsjson import JsonDepthError, JsonError, JsonValue
 from protocol.jsonscan import blank_strings
 
@@ -217,7 +216,6 @@ def _cut_below_first_level(text: str | bytes) -> bytes:
 
 def encode_request(frame_id: int, method: str, params: Any, *, plain: bool = False) -> str:
     """A request's text. `plain` says that orjson may write the params (jsjson.dumps)."""
-    plain = plain or writes_fast(params)
     return jsjson.dumps({"t": "req", "id": frame_id, "m": method, "p": params}, plain=plain)
 
 

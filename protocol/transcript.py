@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protocol import jsjson
-from protocol.jsfast import writes_fast
 from protocol.jsjson import JsonValue, RawJson
 from protocol.utf16 import utf16_length
 
@@ -42,7 +41,7 @@ class Entry:
     @classmethod
     def from_value(cls, value: Any, plain: bool = False) -> Entry:
         """The entry of a value; `plain` as for `jsjson.dumps`."""
-        return cls(jsjson.dumps(value, plain=plain or writes_fast(value)), plain=plain)
+        return cls(jsjson.dumps(value, plain=plain), plain=plain)
 
     def value(self) -> JsonValue:
         """The entry's value, parsed anew: the caller owns it."""

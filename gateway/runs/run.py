@@ -39,6 +39,7 @@ from gateway.runs.start import hold_seconds, run_context, segment_input
 from gateway.runs.transcript_cache import TranscriptCache, estimated_size
 from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonValue
+from protocol.jsonread import is_plain
 from protocol.methods import (
     EffectResolvedMessage,
     LeaseResult,
@@ -313,7 +314,7 @@ class Run:
             self._recording.end(method, params)
         try:
             try:
-                reply = await self._connection.ask(method, params)
+                reply = await self._connection.ask(method, params, plain=_is_plain(params))
             except FrameTooLarge as error:
                 # Core would close the connection on it, and the same run would come back for ever.
                 reply = await self._connection.ask(*thrown_output(self.run_id, None, error.message))
@@ -322,6 +323,11 @@ class Run:
             return None
         result: OutputResult = reply.result
         return result
+
+
+def _is_plain(params: Params) -> bool:
+    """Whether orjson may write an output; its entries are text already."""
+    return is_plain({name: value for name, value in params.items() if name != "transcript"})
 
 
 def _output_due(

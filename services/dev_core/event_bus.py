@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-GATHER_S: Final = 0.02
+GATHER_S: Final = 0.05
 """How long news of a session may wait for more, unless they say how its turn stands."""
 
 
