@@ -48,6 +48,7 @@ async def test_a_draining_executor_refuses_what_is_new_and_finishes_what_runs(tm
         executor.terminate()
         await refused_from_now_on(executor)
         again = asyncio.ensure_future(executor.call(request_for(HI, rejoin=True)))
+        await until(lambda: any("effect_joined" in line for line in executor.lines))
         go.set()
         outcome = await running
         assert outcome["output"][0]["text"] == "hello"
