@@ -275,3 +275,51 @@ async def test_no_content_is_stored_but_the_outcome(tmp_path):
     db.close()
     assert "a question of mine" not in str(row)
     assert KEY not in str(row)
+
+
+def fill(store):
+    """The disk is full for this store: it may not grow by another page."""
+    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+async def in_thread(store, work):
+    await asyncio.get_running_loop().run_in_executor(store._thread, work, store)
+
+
+async def test_with_a_full_disk_nothing_is_started_that_could_not_be_noted(tmp_path):
+    store = CallStore(tmp_path / "s")
+    async with openai(openai_text(), store=store) as it:
+        await it.ask(effect_id="first")
+        await in_thread(store, fill)
+        outcomes = [await it.ask(effect_id="e" * 400 + str(number)) for number in range(40)]
+        refused = [outcome for outcome in outcomes if outcome.get("kind") == "failed"]
+        assert refused
+        assert {of(outcome) for outcome in refused} == {("transient", True)}
+        assert all("nothing was sent" in outcome["message"] for outcome in refused)
+        assert len(it.double.requests) == 1 + len(outcomes) - len(refused)
+        # Once there is room again the same call runs.
+        await in_thread(store, lambda one: one._db.execute("PRAGMA max_page_count = 1000000"))
+        assert (await it.ask(effect_id="e" * 400 + "39"))["output"]
+
+
+async def test_an_outcome_that_a_full_disk_refuses_is_given_and_never_asked_for_again(tmp_path):
+    go = asyncio.Event()
+    store = CallStore(tmp_path / "s")
+    answer = openai_text("x" * 200_000)
+    async with openai(held(go, answer), store=store) as it, asyncio.timeout(BOUND_S):
+        running = asyncio.ensure_future(it.ask())
+        await it.double.arrived.wait()
+        await in_thread(store, fill)
+        go.set()
+        outcome = await running
+        assert len(outcome["output"][0]["text"]) == 200_000
+        assert await it.ask(rejoin=True) == outcome  # from memory
+        await it.executor.close()
+        second = another(it.double, tmp_path / "s")
+        lost = await asked(second, rejoin=True)
+        await second.close()
+        assert of(lost) == ("transient", True)
+        assert "may have been billed" in lost["message"]
+        assert len(it.double.requests) == 1
