@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio.subprocess
+import os
 import secrets
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.leaks.watch import Watch
 
 _BEARER_BYTES = 32
-_SAYS = ("*.log", "*.jsonl", "*.out", "*.txt", "*.err")
+_SAYS = (".log", ".jsonl", ".out", ".txt", ".err")
 """Files of tests that hold what processes said: logs and recordings."""
 _RECORDINGS = "recordings"
 _MAX_FILE = 64 * 1024 * 1024
@@ -94,12 +95,19 @@ def _install_spans(watch: Watch, replace: Callable[[Any, str, Callable[[Any], An
     replace(Span, "end", ended)
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    # A tree that a test made too deep to be read is passed over.
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            if path.suffix in _SAYS or _RECORDINGS in path.parts:
+                yield path
+
+
 def look_at_files(watch: Watch, folder: Path) -> int:
     """Looks at logs and recordings below a folder; how many there were."""
     count = 0
-    found = {path for pattern in _SAYS for path in folder.rglob(pattern)}
-    found |= {path for path in folder.rglob("*") if _RECORDINGS in path.parts}
-    for path in sorted(found):
+    for path in sorted(_files(folder)):
         try:
             if not path.is_file() or path.is_symlink() or path.stat().st_size > _MAX_FILE:
                 continue

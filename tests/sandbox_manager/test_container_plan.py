@@ -68,13 +68,14 @@ def test_labels_name_the_tenant_of_a_key(key: str, tenant: str) -> None:
 def test_a_command_gets_the_four_variables_and_no_other() -> None:
     words = starter_words("/bin/sh", way_out=False)
     assert words[:2] == ["/usr/bin/env", "-i"]
-    assert dict(word.split("=", 1) for word in words[2:-1]) == dict(ENVIRONMENT)
+    assert dict(word.split("=", 1) for word in words[2:-5]) == dict(ENVIRONMENT)
+    assert words[-5:-3] == ["/bin/sh", "-c"]
     assert words[-1] == "/bin/sh"
 
 
 def test_with_a_way_out_a_command_also_gets_the_proxys_variables() -> None:
     words = starter_words("/bin/sh", way_out=True)
-    seen = dict(word.split("=", 1) for word in words[2:-1])
+    seen = dict(word.split("=", 1) for word in words[2:-5])
     assert seen == {**ENVIRONMENT, **PROXY_VARIABLES}
 
 

@@ -146,4 +146,13 @@ def starter_words(shell: str, *, way_out: bool) -> list[str]:
     """What begins every command: the four variables (with a way out also the proxy's) and none that the image
     brings."""
     variables = {**ENVIRONMENT, **(PROXY_VARIABLES if way_out else {})}
-    return ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items()), shell]
+    start = ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables.items())]
+    return [*start, "/bin/sh", "-c", _IN_A_GROUP, "sh", shell]
+
+
+_IN_A_GROUP: Final = (
+    'command -v setsid >/dev/null || exec "$@"; exec 3>&2 2>/dev/null; setsid "$@" 2>&3 3>&- & '
+    'p=$!; wait "$p"; c=$?; kill -9 "-$p"; exit "$c"'
+)
+"""Runs a command in a process group of its own and ends the group with it: what is left in the background
+would hold the streams, and with them the call. Its own complaints go nowhere."""
