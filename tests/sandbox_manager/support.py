@@ -89,7 +89,7 @@ def make_driver(
         from services.sandbox_manager.container.driver import ContainerBackend
         from services.sandbox_manager.container.engine import Engine
 
-        return ContainerBackend(disk, engine=Engine(None))
+        return ContainerBackend(disk, engine=Engine(None), egress_image=os.environ[IMAGE_NAME], dialer=dialer)
     if name == "local":
         return LocalBackend(baseline(os.environ))
     if name == "bwrap":
