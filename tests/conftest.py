@@ -11,6 +11,7 @@ from tests.leaks.watch import WATCH
 
 _STASH = pytest.StashKey[Any]()
 _FOLDER = pytest.StashKey[Any]()
+_WORKER = "keys and tokens"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,15 +45,26 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     folder = session.config.stash.get(_FOLDER, None)
     if folder is not None:
         look_at_files(WATCH, folder)
-    if WATCH.hits and session.exitstatus == 0:
+    worker_output = getattr(session.config, "workeroutput", None)
+    if worker_output is not None:
+        worker_output[_WORKER] = (WATCH.looked_at, WATCH.report())
+    if WATCH.report() and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What the watch of a worker process heard counts for the whole run."""
+    looked_at, report = getattr(node, "workeroutput", {}).get(_WORKER, (0, []))
+    WATCH.join(looked_at, report)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     mib = WATCH.looked_at / 2**20
-    if WATCH.hits:
+    report = WATCH.report()
+    if report:
         terminalreporter.section("keys and tokens that were said", red=True)
-        for line in WATCH.report():
+        for line in report:
             terminalreporter.write_line(line)
     else:
         terminalreporter.write_line(f"No key or token in {mib:.1f} MiB of logs, outputs, errors and spans.")

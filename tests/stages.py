@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+_LINE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,11 @@ class Stage:
 
 
 STAGES = (
-    Stage("unit", 480, ("-m", "not system and not faults and not engine and not browser")),
+    Stage(
+        "unit",
+        480,
+        ("-m", "not system and not faults and not engine and not browser", "-n", "2", "--dist", "loadfile"),
+    ),
     Stage("system", 480, ("-m", "system and not faults")),
     Stage("faults", 480, ("-m", "faults")),
     Stage("engine", 360, ("-m", "engine")),
@@ -27,13 +37,34 @@ STAGES = (
 """Together with the installation they stay under 40 minutes."""
 
 
-def run(stage: Stage) -> tuple[int, float]:
-    """Runs one stage; its exit code and its seconds."""
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a stage ended: pytest's exit code, seconds, and a line for each test that failed."""
+
+    stage: Stage
+    code: int
+    seconds: float
+    failures: tuple[str, ...]
+
+
+def run(stage: Stage) -> Ran:
+    """Runs one stage."""
     print(f"\n=== {stage.name} ===", flush=True)
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", *stage.arguments]
-    code = subprocess.run(command, check=False).returncode
-    return code, time.monotonic() - began
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *stage.arguments]
+        code = subprocess.run(command, check=False).returncode
+        failures = tuple(failed(report)) if report.exists() else ()
+    return Ran(stage, code, time.monotonic() - began, failures)
+
+
+def failed(report: Path) -> Iterator[str]:
+    """The tests that failed by a report of pytest, each in one line with the first line of its reason."""
+    for case in ElementTree.parse(report).iter("testcase"):
+        for problem in (*case.findall("failure"), *case.findall("error")):
+            reason = (problem.get("message") or problem.tag).strip().splitlines() or [problem.tag]
+            yield f"{case.get('classname')}::{case.get('name')}: {reason[0]}"[:_LINE]
 
 
 def main(names: list[str]) -> int:
@@ -44,21 +75,16 @@ def main(names: list[str]) -> int:
             f"There is no stage {', '.join(sorted(unknown))}; there are {', '.join(s.name for s in STAGES)}."
         )
         return 2
-    rows = []
-    failed = False
-    for stage in STAGES:
-        if names and stage.name not in names:
-            continue
-        code, seconds = run(stage)
-        failed = failed or code != 0
-        rows.append((stage, code, seconds))
+    rows = [run(stage) for stage in STAGES if not names or stage.name in names]
+    for row in rows:
+        for line in row.failures:
+            print(f"\nfailed in {row.stage.name}: {line}")
     print("\nstage      seconds  of its share")
-    for stage, code, seconds in rows:
-        verdict = "" if code == 0 else f"  FAILED (exit {code})"
-        print(
-            f"{stage.name:<10} {seconds:7.1f}  {seconds / stage.seconds:6.0%} of {stage.seconds} s{verdict}"
-        )
-    return 1 if failed else 0
+    for row in rows:
+        verdict = "" if row.code == 0 else f"  FAILED (exit {row.code})"
+        share = row.seconds / row.stage.seconds
+        print(f"{row.stage.name:<10} {row.seconds:7.1f}  {share:6.0%} of {row.stage.seconds} s{verdict}")
+    return 1 if any(row.code for row in rows) else 0
 
 
 if __name__ == "__main__":

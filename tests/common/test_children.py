@@ -298,10 +298,10 @@ async def test_children_leave_no_descriptor_thread_or_process_behind():
         for _ in range(3):
             heard = Heard()
             children.append(await start_child(python(code, stderr="pipe"), heard))
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     await asyncio.gather(*(child.stop(QUICK) for child in children))
     await asyncio.sleep(0)
-    assert me.num_fds() == descriptors
+    assert me.num_fds() <= descriptors
     assert not [process for process in me.children() if process.pid in {child.pid for child in children}]
 
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 ROOT = Path(__file__).resolve().parents[2]
 COUNTING_SERVER = ROOT / "tests" / "system" / "counting_server.py"
 BOUND_S = 60.0
-TOKEN = secret("0123456789abcdef" * 4)
+TOKEN = secret("f0e1d2c3b4a59687" * 4)
 ENDED = ("completed", "failed", "cancelled", "uncertain", "paused")
 
 SCOUT = agent_of(

@@ -92,7 +92,7 @@ LEAKS = {
 }
 
 
-def run_with(folder, body):
+def run_with(folder, body, *more):
     """A pytest of its own over a test file; its exit code and what it said."""
     folder.mkdir()
     (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
@@ -106,6 +106,7 @@ def run_with(folder, body):
         f"--basetemp={folder}/base",
         "-p",
         "no:cacheprovider",
+        *more,
     ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *options, str(folder)],
@@ -120,9 +121,10 @@ def run_with(folder, body):
 
 
 @pytest.mark.slow
-def test_a_run_in_which_a_key_is_said_fails_whichever_way_it_was_said(tmp_path):
+@pytest.mark.parametrize("more", [(), ("-n", "2")], ids=["one process", "two workers"])
+def test_a_run_in_which_a_key_is_said_fails_whichever_way_it_was_said(tmp_path, more):
     tests = [f"def test_{name.replace(' ', '_')}(tmp_path):\n    {line}\n" for name, line in LEAKS.items()]
-    code, said = run_with(tmp_path / "leaking", "\n\n".join(tests))
+    code, said = run_with(tmp_path / "leaking", "\n\n".join(tests), *more)
     assert code == 1, said
     summary = said.split("keys and tokens that were said")[-1]
     assert f"{len(LEAKS)} passed" in summary, said

@@ -8,7 +8,6 @@ of one source is found too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SHAPES = {
@@ -42,6 +41,8 @@ class Watch:
     allowed: bool = False
     """The test at hand shows secrets on purpose."""
     looked_at: int = 0
+    elsewhere: list[str] = field(default_factory=list)
+    """What the watches of other processes of the same run reported."""
     _known: dict[bytes, str] = field(default_factory=dict)
     _pattern: re.Pattern[bytes] | None = None
     _tails: dict[str, bytes] = field(default_factory=dict)
@@ -82,9 +83,14 @@ class Watch:
             self._pattern = re.compile(b"|".join((*map(re.escape, longest_first), *SHAPES.values())))
         return self._pattern
 
-    def report(self) -> Iterable[str]:
+    def join(self, looked_at: int, report: list[str]) -> None:
+        """Adds what the watch of another process looked at, in bytes, and reported."""
+        self.looked_at += looked_at
+        self.elsewhere.extend(report)
+
+    def report(self) -> list[str]:
         """Lines for people; empty when nothing leaked."""
-        return map(str, self.hits)
+        return [*map(str, self.hits), *self.elsewhere]
 
 
 WATCH = Watch()

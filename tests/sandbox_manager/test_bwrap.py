@@ -373,7 +373,7 @@ async def test_without_a_descriptor_left_nothing_is_left_either(monkeypatch: pyt
     before = os.listdir("/proc/self/fd")
     with pytest.raises(BackendError, match="could not be started"):
         await run(launch, SECOND, Signal())
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)
     assert _alive("31.4166") == []
 
 

@@ -91,7 +91,7 @@ def test_a_tree_that_is_too_deep_counts_as_endless(tmp_path: Path, monkeypatch: 
     _deep(tmp_path, "n" * 100, 100)
     before = len(os.listdir("/proc/self/fd"))
     assert _used(tmp_path) == ENDLESS
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_measuring_can_be_stopped(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.system.support import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
-TOKEN = secret("0123456789abcdef" * 4)
+TOKEN = secret("f0e1d2c3b4a59687" * 4)
 
 
 def environment(**settings):
