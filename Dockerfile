@@ -39,7 +39,7 @@ RUN { getent group 1000 || echo "whippletree:x:1000:" >>/etc/group; } \
     && { getent passwd 1000 || echo "whippletree:x:1000:1000::/harness:/usr/sbin/nologin" >>/etc/passwd; } \
     && install -d -o 1000 -g 1000 -m 0755 /harness /state \
     && install -d -o 1000 -g 1000 -m 0700 /tokens /readers/core /readers/harness \
-         /readers/model-executor /readers/mcp-pool /readers/sandbox-manager \
+         /readers/model-executor /readers/mcp-pool /readers/sandbox-manager /readers/tool-gate \
     && ln -s /app/bin/whippletree /usr/local/bin/whippletree
 COPY --from=build /app /app
 COPY deploy/share-tokens.sh /usr/local/bin/share-tokens
@@ -47,6 +47,6 @@ COPY deploy/model-script.json /etc/whippletree/model-script.json
 ENV PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /harness
-EXPOSE 4000 4200 4410 4420 4430
+EXPOSE 4000 4100 4200 4410 4420 4430
 ENTRYPOINT ["tini", "-g", "--", "whippletree"]
 CMD ["--service", "harness"]

@@ -30,3 +30,4 @@ give harness harness model-executor mcp-pool sandbox-manager
 give model-executor model-executor
 give mcp-pool mcp-pool
 give sandbox-manager sandbox-manager
+give tool-gate core

@@ -10,7 +10,8 @@ from cli.model_script import DEFAULT_ANSWERS
 from tests.deploy.stack import compose_program
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = ("core", "harness", "harness-model", "harness-mcp", "harness-sandbox")
+SERVICES = ("harness-model", "harness-mcp", "harness-sandbox")
+PROCESSES = ("core", "harness", *SERVICES, "tool-gate")
 
 
 def read_config(*files, **environ):
@@ -40,7 +41,7 @@ def config():
     return read_config("compose.yaml")
 
 
-def test_the_five_processes_have_health_checks_and_run_as_an_ordinary_user(config):
+def test_the_processes_have_health_checks_and_run_as_an_ordinary_user(config):
     for name in PROCESSES:
         service = config["services"][name]
         assert service["healthcheck"]["test"][:3] == ["CMD", "whippletree", "healthcheck"]
@@ -68,6 +69,7 @@ def test_what_must_last_is_on_volumes(config):
     assert mounted[("harness-model", "model-data")] == "/harness"
     assert mounted[("harness-mcp", "mcp-data")] == "/harness"
     assert mounted[("harness-sandbox", "workspaces")] == "/harness"
+    assert mounted[("tool-gate", "gate-data")] == "/state"
 
 
 def test_no_secret_stands_in_an_environment(config):
@@ -98,14 +100,21 @@ def test_every_process_has_a_root_that_it_can_not_write_no_capabilities_and_limi
         assert service["pids_limit"] <= 1024
 
 
-def test_each_process_shares_networks_without_a_way_out_with_the_gateway_alone(config):
+def test_processes_share_networks_without_a_way_out_with_those_that_they_talk_to_alone(config):
     networks = {name: set(config["services"][name]["networks"]) for name in PROCESSES}
-    gateway = networks.pop("harness")
-    assert all(config["networks"][network]["internal"] for network in gateway)
-    for name, joined in networks.items():
-        assert len(joined & gateway) == 1
-        assert not any(joined & others for other, others in networks.items() if other != name)
-    assert networks["harness-sandbox"] < gateway
+    shared = {
+        frozenset((one, other)): networks[one] & networks[other]
+        for one in PROCESSES
+        for other in PROCESSES
+        if one < other and networks[one] & networks[other]
+    }
+    talk = {("harness", name) for name in (*SERVICES, "core")}
+    talk |= {("tool-gate", "harness-mcp"), ("tool-gate", "core")}
+    assert set(shared) == set(map(frozenset, talk))
+    assert all(len(joint) == 1 for joint in shared.values())
+    assert all(config["networks"][network]["internal"] for joint in shared.values() for network in joint)
+    for name in ("harness", "harness-sandbox"):
+        assert all(config["networks"][network]["internal"] for network in networks[name])
 
 
 def test_nothing_is_named_or_bound_so_that_a_service_could_not_have_replicas(config):

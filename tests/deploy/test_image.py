@@ -15,13 +15,14 @@ from tests.deploy.stack import HEALTHY_S, INTERPRETER, Stack
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(420)]
 
-PROCESSES = ("core", "harness", "harness-model", "harness-mcp", "harness-sandbox")
+PROCESSES = ("core", "harness", "harness-model", "harness-mcp", "harness-sandbox", "tool-gate")
 TOKENS = {
     "core": {"core", "harness"},
     "harness": {"harness", "model-executor", "mcp-pool", "sandbox-manager"},
     "harness-model": {"model-executor"},
     "harness-mcp": {"mcp-pool"},
     "harness-sandbox": {"sandbox-manager"},
+    "tool-gate": {"core"},
 }
 REPORT = """
 from pathlib import Path
@@ -48,7 +49,20 @@ with ThreadPoolExecutor(len(targets)) as pool:
         if open:
             print(target[1])
 """
-PORTS = {"core": 4200, "harness-model": 4410, "harness-mcp": 4420, "harness-sandbox": 4430}
+PORTS = {
+    "core": 4200,
+    "harness-model": 4410,
+    "harness-mcp": 4420,
+    "harness-sandbox": 4430,
+    "tool-gate": 4100,
+}
+REACHED = {
+    "core": {"tool-gate"},
+    "harness": {"core", "harness-model", "harness-mcp", "harness-sandbox"},
+    "harness-mcp": {"tool-gate"},
+    "tool-gate": {"core", "harness-mcp"},
+}
+"""Whose ports a process can open; the others reach none."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +94,7 @@ def turn(stack):
     )
 
 
-def test_five_processes_are_healthy_within_a_minute_after_the_tokens_were_made(stack):
+def test_the_processes_are_healthy_within_a_minute_after_the_tokens_were_made(stack):
     containers = stack.containers()
     tokens = containers.pop("tokens")
     assert (tokens["State"], tokens["ExitCode"]) == ("exited", 0)
@@ -133,7 +147,7 @@ def test_a_process_has_the_tokens_that_it_needs_and_no_others(stack, service):
 
 
 @pytest.mark.parametrize("service", PROCESSES)
-def test_a_process_reaches_the_others_only_if_it_is_the_gateway(stack, service):
+def test_a_process_reaches_those_that_it_shares_a_network_with_and_no_others(stack, service):
     targets = [
         (address, PORTS[name])
         for name, addresses in stack.addresses().items()
@@ -141,7 +155,7 @@ def test_a_process_reaches_the_others_only_if_it_is_the_gateway(stack, service):
         if name in PORTS and name != service
     ]
     reached = set(map(int, stack.python(service, REACHES.format(targets=targets)).split()))
-    assert reached == (set(PORTS.values()) if service == "harness" else set())
+    assert reached == {PORTS[name] for name in REACHED.get(service, ())}
 
 
 def test_a_killed_gateway_comes_back_by_itself_and_runs_the_next_turn(stack):
