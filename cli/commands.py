@@ -11,6 +11,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.exceptions import CycloptsError
 
+from cli.people_commands import PEOPLE, ModelOption
+
 
 def _version() -> str:
     from services.common.version import version
@@ -23,24 +25,14 @@ app = App(
     help=(
         "An agent harness in services. A gateway takes work from a Nylorun core, runs the agent, and sends "
         "each model call, MCP call and sandbox command to a service that scales and restarts on its own.\n\n"
-        "New here? 'whippletree demo' runs one agent turn through all processes and shows what happened."
+        "New here? 'whippletree demo' runs one agent turn through all processes and shows what happened; "
+        "'whippletree chat' lets you talk to an agent."
     ),
     help_on_error=False,
     version_flags=["--version"],
     version=_version,
     help_format="plaintext",
 )
-
-
-ModelOption = Annotated[
-    str | None,
-    Parameter(
-        help=(
-            "provider/name of a real model. Uses OPENAI_API_KEY and OPENAI_BASE_URL, or ANTHROPIC_API_KEY. "
-            "A local OpenAI-compatible server needs OPENAI_BASE_URL only. Without it, answers are scripted."
-        )
-    ),
-]
 
 
 @app.command
@@ -61,46 +53,6 @@ def demo(
     from cli.demo import run_demo
 
     return run_demo(stay=stay, model=model, flow=flow)
-
-
-@app.command
-def ask(
-    agent: str,
-    text: Annotated[str | None, Parameter(help="The message.")] = None,
-    /,
-    *,
-    file: Annotated[Path | None, Parameter(help="The message is the text of this file.")] = None,
-    data: Annotated[
-        Path | None, Parameter(help="The message is the JSON of this file; a workflow takes any value.")
-    ] = None,
-    put: Annotated[
-        Path | None,
-        Parameter(
-            help="Put the agent or workflow first: a JSON file with its manifest, or {manifest, actions?}."
-        ),
-    ] = None,
-    core: Annotated[str, Parameter(help="The core's HTTP API.")] = "http://127.0.0.1:4000",
-    effects: Annotated[bool, Parameter(negative="", help="Show what the turn did, too.")] = False,
-) -> int:
-    """Ask an agent, or start a workflow, at a running development core, and print the answer.
-
-    Makes a new session, sends the message and waits for the end of the turn. The answer goes to stdout, all
-    else to stderr. WHIPPLETREE_CORE_TOKEN is presented where it is set.
-
-    Exit code 0: the turn completed; 1: it ended otherwise, or waits for a person; 2: it could not begin.
-    """
-    from cli.ask import run_ask
-
-    return run_ask(
-        agent,
-        text,
-        file=file,
-        data=data,
-        put=put,
-        core=core.rstrip("/"),
-        effects=effects,
-        environ=os.environ,
-    )
 
 
 @app.command
@@ -372,6 +324,9 @@ def diff(a: Path, b: Path, /) -> int:
 
     return run_diff(a, b)
 
+
+for _command in PEOPLE:
+    app.command(_command)
 
 # The overview is asked most and needs no reader of Markdown, which takes longer to load than the rest.
 for _name in app:

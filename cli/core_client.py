@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 
@@ -14,6 +14,7 @@ from services.common.settings import Environment
 
 Document = dict[str, Any]
 TURN_ENDS: Final = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.paused"})
+_PAGE: Final = 1000
 _CALL_S: Final = 30.0
 _SILENCE_S: Final = 120.0
 _LONGEST_EVENT_BYTES: Final = 64 * 1024 * 1024
@@ -83,26 +84,80 @@ class CoreClient:
         """The session. Raises CoreError."""
         return await self._call("GET", self._path(session_id))
 
+    async def sessions(self, limit: int, agent_id: str | None = None) -> list[Document]:
+        """The newest sessions, at most 1,000 of them. Raises CoreError."""
+        chosen = {"limit": str(limit)} | ({"agentId": agent_id} if agent_id is not None else {})
+        return list((await self._call("GET", f"/v1/sessions?{urlencode(chosen)}"))["sessions"])
+
+    async def agents(self) -> list[Document]:
+        """All agents by id. Raises CoreError."""
+        return list((await self._call("GET", "/v1/agents"))["agents"])
+
+    async def agent(self, agent_id: str) -> Document:
+        """One agent with its manifest. Raises CoreError."""
+        return await self._call("GET", f"/v1/agents/{quote(agent_id, safe='')}")
+
+    async def fleet(self) -> Document:
+        """The gateways and what they know of the services. Raises CoreError."""
+        return await self._call("GET", "/v1/fleet")
+
+    async def health(self) -> Document:
+        """Whether the core works and how many harnesses are connected. Raises CoreError."""
+        return await self._call("GET", "/health")
+
+    async def answer(self, session_id: str, interaction_id: str, *, approved: bool) -> None:
+        """Approves or denies what a paused turn asks. Raises CoreError."""
+        body = {"interactionId": interaction_id, "approved": approved}
+        await self._call("POST", f"{self._path(session_id)}/approve", body)
+
+    async def respond(self, session_id: str, interaction_id: str, value: Any) -> None:
+        """Gives a paused turn the value that it asks for. Raises CoreError."""
+        body = {"interactionId": interaction_id, "value": value}
+        await self._call("POST", f"{self._path(session_id)}/respond", body)
+
+    async def cancel(self, session_id: str) -> None:
+        """Cancels the turn that is under way. Raises CoreError."""
+        await self._call("POST", f"{self._path(session_id)}/cancel", {})
+
     async def effects(self, session_id: str, turn_id: str) -> list[Document]:
         """The effects of a turn in the order they were asked for. Raises CoreError."""
-        answer = await self._call(
-            "GET", f"{self._path(session_id)}/effects?limit=1000&turnId={quote(turn_id)}"
-        )
-        return list(answer["effects"])
+        found: list[Document] = []
+        after: int | None = 0
+        while after is not None:
+            query = urlencode({"limit": _PAGE, "after": after, "turnId": turn_id})
+            page = await self._call("GET", f"{self._path(session_id)}/effects?{query}")
+            found += page["effects"]
+            after = page.get("after")
+        return found
 
-    async def events(self, session_id: str) -> AsyncIterator[tuple[str, Document]]:
-        """(event name, data) of the session's log, from the start. Raises CoreError."""
+    async def events(self, session_id: str, after: int = 0) -> AsyncIterator[tuple[str, Document]]:
+        """(event name, data) of the session's log behind the seq `after`, first what there is, then what
+        comes. Raises CoreError."""
         assert self._http is not None
-        async with self._http.get(f"{self._url}{self._path(session_id)}/events") as answer:
-            if answer.status != 200:
-                raise CoreError(await _refusal(answer))
-            name = ""
-            async for raw in answer.content:
-                line = raw.decode("utf-8").rstrip("\r\n")
-                if line.startswith("event: "):
-                    name = line[7:]
-                elif line.startswith("data: "):
-                    yield name, json.loads(line[6:])
+        url = f"{self._url}{self._path(session_id)}/events?after={after}"
+        try:
+            async with self._http.get(url) as answer:
+                if answer.status != 200:
+                    raise CoreError(await _refusal(answer))
+                name = ""
+                async for raw in answer.content:
+                    line = raw.decode("utf-8").rstrip("\r\n")
+                    if line.startswith("event: "):
+                        name = line[7:]
+                    elif line.startswith("data: "):
+                        yield name, json.loads(line[6:])
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise CoreError(f"The development core at {self._url} went away: {error}") from error
+
+    async def log(self, session_id: str) -> list[Document]:
+        """All events that there are, in order. Raises CoreError."""
+        found: list[Document] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._call("GET", f"{self._path(session_id)}/log?after={after}&limit={_PAGE}")
+            found += page["events"]
+            after = page.get("after")
+        return found
 
     async def turn_end(self, session_id: str, turn_id: str) -> str:
         """Waits for the end of a turn, or until it waits for a person; the event's name. Raises CoreError."""

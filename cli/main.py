@@ -6,10 +6,13 @@ work: the command line's library takes longer to load than they take.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Final
 
+READER_GONE: Final = 141
+"""As a shell reports a program that was ended by SIGPIPE."""
 _PROCESSES: Final = ("model-executor", "mcp-pool", "sandbox-manager", "dev-core", "tool-gate")
 
 
@@ -70,7 +73,14 @@ def _run_service_form(argv: Sequence[str]) -> int:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output has enough of it (`| head`).
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = READER_GONE
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def terminal_sink(colour: bool) -> LineSink:
 
 def format_line(name: str, line: str, colour: bool) -> str:
     """One line for people: log lines in JSON become `time event key=value ...`, others stay as they are."""
-    prefix = _paint(f"{name:<{WIDTH}} |", COLOURS.get(name, "0"), colour)
+    prefix = paint(f"{name:<{WIDTH}} |", COLOURS.get(name, "0"), colour)
     return f"{prefix} {_readable(_printable(line), colour)}"
 
 
@@ -54,7 +54,7 @@ def _readable(line: str, colour: bool) -> str:
     level, message, time = (str(record.pop(key)) for key in ("level", "message", "time"))
     record.pop("service", None)
     fields = " ".join(f"{key}={_compact(value)}" for key, value in record.items())
-    event = _paint(message, LEVEL_COLOURS.get(level, "1"), colour)
+    event = paint(message, LEVEL_COLOURS.get(level, "1"), colour)
     return f"{time[11:23]} {event} {fields}".rstrip()
 
 
@@ -70,5 +70,6 @@ def _printable(line: str) -> str:
     return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in line)
 
 
-def _paint(text: str, code: str, colour: bool) -> str:
+def paint(text: str, code: str, colour: bool) -> str:
+    """The text in a colour of the terminal, where colours are wanted."""
     return f"\x1b[{code}m{text}\x1b[0m" if colour else text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from cli.gate_choice import FILE, GateChoiceError, choose_gate
@@ -20,11 +21,16 @@ from services.common.process import StartFailed
 DEFAULT_STATE = "./.whippletree"
 
 
+def state_path(environ: Mapping[str, str]) -> Path:
+    """The folder in which `up` keeps its state, by WHIPPLETREE_STATE_DIR."""
+    return Path(environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE)
+
+
 def run_up(model: str | None = None) -> int:
     """The exit code: 0 after Ctrl-C, 1 when something could not start (one line on stderr)."""
     try:
         ports = ports_from(os.environ)
-        state = open_state(Path(os.environ.get("WHIPPLETREE_STATE_DIR", "").strip() or DEFAULT_STATE))
+        state = open_state(state_path(os.environ))
         held = hold_state(state)
         gate = choose_gate(os.environ, state.path)
         check_free(ports, unused=() if gate is not None else ("tool_gate",))

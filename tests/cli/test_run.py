@@ -1,8 +1,9 @@
-"""`whippletree ask`: a turn of an agent or a workflow at a running core."""
+"""`whippletree run`: a turn of an agent or a workflow at a running core."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,7 +28,7 @@ async def core() -> AsyncIterator[CoreClient]:
 
 
 async def ask(core: CoreClient, *words: str | Path) -> int:
-    return await asyncio.to_thread(run, ["ask", *map(str, words), "--core", core.ready.http])
+    return await asyncio.to_thread(run, ["run", *map(str, words), "--core", core.ready.http])
 
 
 async def test_a_workflow_is_put_started_and_its_output_printed(
@@ -110,3 +111,40 @@ async def test_what_can_t_begin_says_why(
 ) -> None:
     assert await ask(core, *words) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_events_are_printed_as_lines_of_json(
+    core: CoreClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await core.agent(agent("plain"))
+    async with FlowHarness(await core.connect(), says_input):
+        assert await ask(core, "plain", "hello", "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["type"] == "turn.completed"
+
+
+async def test_a_session_goes_on_and_belongs_to_its_agent(
+    core: CoreClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await core.agent(agent("plain"))
+    session = await core.session("plain")
+    async with FlowHarness(await core.connect(), says_input):
+        assert await ask(core, "plain", "one", "--session", session) == 0
+        assert await ask(core, "plain", "two", "--session", session, "--json") == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("plain: one\n")
+    assert "two" in printed.out
+    assert '"input":"one"' not in printed.out
+    assert await ask(core, "other", "x", "--session", session) == 2
+    assert "of the agent plain" in capsys.readouterr().err
+
+
+async def test_a_message_may_come_from_stdin(
+    core: CoreClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
+    await core.agent(agent("plain"))
+    async with FlowHarness(await core.connect(), says_input):
+        assert await ask(core, "plain", "-") == 0
+    assert capsys.readouterr().out == "plain: from a pipe\n"
