@@ -30,6 +30,38 @@ PAUSE_SECONDS: Final = 1.0
 STARTS_AT_ONCE: Final = 5
 """Within ten pauses."""
 
+COPIES: Final = 2
+"""Keepers that know the same groups."""
+
+
+class GroupKeepers:
+    """Several keepers at once: whoever kills this process and one of them in the same instant leaves nothing.
+
+    A keeper that is killed alone is started again by this process. See GroupKeeper for `mark`.
+    """
+
+    def __init__(self, mark: str | None = None) -> None:
+        self._keepers = [GroupKeeper(mark) for _ in range(COPIES)]
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The process ids of those that run."""
+        return frozenset(keeper.pid for keeper in self._keepers if keeper.pid is not None)
+
+    def add(self, group: int) -> None:
+        """See GroupKeeper."""
+        for keeper in self._keepers:
+            keeper.add(group)
+
+    def remove(self, group: int) -> None:
+        """See GroupKeeper."""
+        for keeper in self._keepers:
+            keeper.remove(group)
+
+    async def close(self) -> None:
+        """Ends them at the same time; groups that are still there are killed."""
+        await asyncio.gather(*(keeper.close() for keeper in self._keepers))
+
 
 class GroupKeeper:
     """Started with the first group, and again whenever it ends. Used on one loop.

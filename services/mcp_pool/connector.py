@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from services.common.group_keeper import GroupKeeper
+from services.common.group_keeper import GroupKeepers
 from services.mcp_pool.connection import Connecting, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.failures import McpFailure
@@ -43,7 +43,7 @@ class ServerConnector:
         self._gate = gate
         self._traceparent = traceparent
         self._children: set[StdioConnection] = set()
-        self.keeper = GroupKeeper(f"PLUGIN_DATA={root.plugin_data}/")
+        self.keeper = GroupKeepers(root.mark)
         """Ends the groups of stdio servers should this process be killed."""
 
     @property

@@ -44,6 +44,11 @@ class HarnessRoot:
         """TMPDIR of servers."""
         return os.path.join(self.path, "tmp")
 
+    @property
+    def mark(self) -> str:
+        """What the environment of every server below this root has: the beginning of a variable."""
+        return f"PLUGIN_DATA={self.plugin_data}/"
+
     def create(self) -> None:
         """Makes the folders that are missing. Raises OSError."""
         for folder in (self.plugin_data, self.home, self.temporary):

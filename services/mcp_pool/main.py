@@ -17,6 +17,7 @@ from services.mcp_pool.executor import McpExecutor
 from services.mcp_pool.gate.client import GateClient
 from services.mcp_pool.gate.connection import GateConnector
 from services.mcp_pool.grants import Grants
+from services.mcp_pool.leftovers import leave_trace
 from services.mcp_pool.service import McpPoolService
 from services.mcp_pool.settings import SECRETS, Settings, SettingsError, read_settings
 
@@ -51,8 +52,11 @@ async def run(
 ) -> None:
     """Serves until `stop` is set. Raises StartFailed when it can't listen or has no folders."""
     executor = make_executor(settings)
+    trace = leave_trace(settings.root)
     executor.start()
     await serve(McpPoolService(executor), settings.server, stop, on_ready, telemetry)
+    # Not when it raises: then the next start looks for what may be left.
+    trace.remove()
 
 
 def main(environ: Mapping[str, str]) -> int:

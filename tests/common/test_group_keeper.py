@@ -18,7 +18,7 @@ import pytest
 from services.common import group_keeper
 from services.common.child_start import death_signal_prefix
 from services.common.children import ChildSpec, StopGrace, start_child
-from services.common.group_keeper import SCRIPT, GroupKeeper
+from services.common.group_keeper import COPIES, SCRIPT, GroupKeeper, GroupKeepers
 from services.common.group_keeper_process import note, unnamed
 from tests.common.support import BOUND_S, until
 
@@ -127,6 +127,24 @@ async def test_a_keeper_that_is_killed_has_a_successor_with_the_whole_list(keepe
     await until(lambda: not alive(first.pid) and not alive(second.pid))
     for child in (first, second):
         await child.stop(GRACE)
+
+
+async def test_each_of_several_keepers_knows_every_group(monkeypatch):
+    monkeypatch.setattr(group_keeper, "PAUSE_SECONDS", 0.01)
+    keepers = GroupKeepers()
+    child = await sleeper(keepers)
+    gone = await sleeper(keepers)
+    await gone.stop(GRACE)
+    first = keepers.pids
+    assert len(first) == COPIES
+    for pid in first:
+        os.kill(pid, signal.SIGKILL)
+    await until(lambda: len(keepers.pids) == COPIES and not keepers.pids & first)
+    async with asyncio.timeout(BOUND_S):
+        await keepers.close()
+    assert not keepers.pids
+    await until(lambda: not alive(child.pid))
+    await child.stop(GRACE)
 
 
 async def test_a_keeper_that_does_not_read_is_replaced(keeper, monkeypatch):

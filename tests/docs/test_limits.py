@@ -208,7 +208,7 @@ MCP = {
         unit("s apart"),
     ),
     "log lines of such a look": ("services.mcp_pool.tools_watch:MAX_LINES", PLAIN),
-    "end of the group keeper": ("services.common.group_keeper:CLOSE_SECONDS", SECONDS),
+    "end of the group keepers": ("services.common.group_keeper:CLOSE_SECONDS", SECONDS),
     "each step of stopping a server": ("services.common.children:StopGrace.after_stdin", SECONDS),
 }
 

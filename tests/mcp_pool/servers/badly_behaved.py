@@ -172,10 +172,13 @@ if "ignore-sigterm" in flags:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if "exit" in flags:
     sys.exit(int(flags["exit"]))
+child = os.fork() if "with-child" in flags else None
 if "mark" in flags:
     descriptor = os.open(flags["mark"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, b"%d\n" % os.getpid())
     os.close(descriptor)
+if child == 0:
+    time.sleep(600)
 
 HANDLERS = {"initialize": initialize, "tools/list": list_tools, "tools/call": call}
 while True:
