@@ -10,15 +10,18 @@ SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.prot
 CODE := protocol cli gateway services bench examples tests pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv npm demo up test unit system faults lint bench protos wheels clean
+.PHONY: help venv npm demo demo-kill up test unit system faults lint bench protos wheels clean
 
 help: ## Explain the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(VENV)/.run ## Install what running needs into .venv
 
 demo: $(VENV)/.run ## Run one agent turn through all five processes and show what happened
 	@$(BIN)/whippletree demo
+
+demo-kill: $(VENV)/.run ## Kill processes around tool calls and count how often the tools ran
+	@$(BIN)/whippletree demo --kill
 
 up: $(VENV)/.run ## Start the five processes on this machine and keep them running (Ctrl-C stops them)
 	@$(BIN)/whippletree up

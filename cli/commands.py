@@ -41,6 +41,10 @@ def demo(
     flow: Annotated[
         bool, Parameter(negative="", help="Run the example flow instead: agents, functions, a loop.")
     ] = False,
+    kill: Annotated[
+        bool,
+        Parameter(negative="", help="Kill processes around tool calls, and count how often the tools ran."),
+    ] = False,
     stay: Annotated[bool, Parameter(negative="", help="Stay up after the turn until Ctrl-C.")] = False,
     model: ModelOption = None,
 ) -> int:
@@ -52,7 +56,10 @@ def demo(
     """
     from cli.demo import run_demo
 
-    return run_demo(stay=stay, model=model, flow=flow)
+    if kill and (flow or model is not None):
+        print("--kill has an agent and answers of its own: leave --flow and --model out.", file=sys.stderr)
+        return 1
+    return run_demo(stay=stay, model=model, flow=flow, kill=kill)
 
 
 @app.command

@@ -13,7 +13,18 @@ import aiohttp
 from services.common.settings import Environment
 
 Document = dict[str, Any]
-TURN_ENDS: Final = frozenset({"turn.completed", "turn.failed", "turn.cancelled", "turn.paused"})
+TURN_ENDS: Final = frozenset(
+    {
+        "turn.completed",
+        "turn.failed",
+        "turn.cancelled",
+        "turn.paused",
+        "effect.uncertain",
+        "agent.uncertain",
+        "agent.paused",
+    }
+)
+"""A turn is over after these, or waits for a person."""
 _PAGE: Final = 1000
 _CALL_S: Final = 30.0
 _SILENCE_S: Final = 120.0
@@ -163,8 +174,6 @@ class CoreClient:
         """Waits for the end of a turn, or until it waits for a person; the event's name. Raises CoreError."""
         async for name, data in self.events(session_id):
             if name in TURN_ENDS and data.get("turnId") == turn_id:
-                return name
-            if name in ("effect.uncertain", "agent.uncertain", "agent.paused"):
                 return name
         raise CoreError("The development core ended the stream of events.")
 

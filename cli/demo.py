@@ -13,9 +13,10 @@ from typing import Final
 
 from aiohttp import web
 
-from cli import flow_example
+from cli import demo_kill, flow_example
 from cli.core_client import CoreClient, CoreError, Document, core_token
 from cli.demo_agent import QUESTION, manifest
+from cli.demo_kill import NotOnce
 from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
 from cli.output import format_line
@@ -48,8 +49,9 @@ class DemoFailed(Exception):
     """The turn did not complete; the text is the reason in one line."""
 
 
-def run_demo(*, stay: bool, model: str | None = None, flow: bool = False) -> int:
-    """The exit code: 0 when the turn completed, else 1 with one line on stderr. `flow` runs the example flow."""
+def run_demo(*, stay: bool, model: str | None = None, flow: bool = False, kill: bool = False) -> int:
+    """The exit code: 0 when the turn completed, else 1 with one line on stderr. `flow` runs the example flow,
+    `kill` kills processes around tool calls."""
     with tempfile.TemporaryDirectory(prefix="whippletree-demo-") as folder:
         try:
             state = open_state(Path(folder))
@@ -58,13 +60,24 @@ def run_demo(*, stay: bool, model: str | None = None, flow: bool = False) -> int
                 state=state,
                 ports=ports,
                 environ=environ | {"WHIPPLETREE_CORE_DB": str(state.database)},
-                model_script=flow_example.script() if flow else write_default_script(state.path),
+                model_script=_script(state.path, flow=flow, kill=kill),
                 model=None if model is None else choose_model(model, environ, state.path, core_url(ports)),
+                overrides=demo_kill.SETTINGS if kill else {},
             )
-            return asyncio.run(_demo(plan, stay, _flow_turn if flow else _turn))
-        except (DemoFailed, CoreError, StartFailed, StateError, ModelChoiceError) as error:
+            turn = demo_kill.kill_turns if kill else _flow_turn if flow else _turn
+            return asyncio.run(_demo(plan, stay, turn))
+        except TimeoutError:
+            print("The demo failed: it did not end in time", file=sys.stderr)
+            return 1
+        except (DemoFailed, NotOnce, CoreError, StartFailed, StateError, ModelChoiceError) as error:
             print(f"The demo failed: {error}", file=sys.stderr)
             return 1
+
+
+def _script(folder: Path, *, flow: bool, kill: bool) -> Path:
+    if kill:
+        return demo_kill.write_script(folder)
+    return flow_example.script() if flow else write_default_script(folder)
 
 
 def demo_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -89,7 +102,7 @@ async def _demo(plan: StackPlan, stay: bool, turn: Callable[[RunningStack], Awai
                 await stack.ended()
             else:
                 print("\nStopping the five processes ...", flush=True)
-    except (DemoFailed, CoreError, StartFailed):
+    except (DemoFailed, NotOnce, CoreError, StartFailed, TimeoutError):
         print("\n".join(log), file=sys.stderr)
         raise
     print("Done.")

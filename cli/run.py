@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cli.core_client import CoreClient, CoreError, Document, core_token
+from cli.core_client import TURN_ENDS, CoreClient, CoreError, Document, core_token
 from cli.event_lines import said
 from cli.input_files import InputError, agent_body, message
 from cli.plain_text import as_text
@@ -16,10 +16,6 @@ from cli.screen import Screen
 from cli.timeline import timeline
 
 COMPLETED, ENDED_OTHERWISE, REFUSED, INTERRUPTED = 0, 1, 2, 130
-ENDS = frozenset(
-    {"turn.completed", "turn.failed", "turn.cancelled", "turn.paused", "effect.uncertain", "agent.uncertain"}
-    | {"agent.paused"}
-)
 
 
 def run_turn(
@@ -103,7 +99,7 @@ async def _followed(core: CoreClient, session: str, seen: int, turn: str, as_jso
                 for one in said(name, event.get("payload") or {}):
                     if one.kind != "answer":
                         screen.show(one)
-            if name in ENDS and event.get("turnId") == turn:
+            if name in TURN_ENDS and event.get("turnId") == turn:
                 return name
     finally:
         if waiting is not None:

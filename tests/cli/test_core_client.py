@@ -25,7 +25,11 @@ def guarded() -> web.Application:
         return refused(request) or web.json_response({"id": request.match_info["id"]})
 
     async def events(request: web.Request) -> web.Response:
-        text = 'event: turn.completed\ndata: {"turnId":"t"}\n\n'
+        # What an earlier turn ended with is not this one's end.
+        text = (
+            'event: effect.uncertain\ndata: {"turnId":"earlier"}\n\n'
+            'event: turn.completed\ndata: {"turnId":"t"}\n\n'
+        )
         return refused(request) or web.Response(text=text, content_type="text/event-stream")
 
     app = web.Application()

@@ -104,6 +104,23 @@ def test_the_demo_runs_a_flow_whose_loop_goes_round():
     assert done.stderr == ""
 
 
+@pytest.mark.faults
+def test_the_demo_kills_processes_and_every_letter_is_sent_once():
+    done = subprocess.run(command("demo", "--kill"), capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("is killed with SIGKILL") == 2
+    assert "takes 2 outcomes from the journal" in done.stdout
+    assert "the turn is `uncertain`" in done.stdout
+    assert "  to Mara\n  to Jonas\nEach letter was sent once." in done.stdout
+
+
+def test_the_demo_that_kills_takes_no_other_agent_or_model():
+    words = ("demo", "--kill", "--flow")
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "leave --flow and --model out" in done.stderr
+
+
 async def test_the_demo_stays_up_when_asked_and_stops_on_ctrl_c():
     async with started("demo", "--stay", environ={}) as process:
         lines = await read_until(process, "Staying up")
