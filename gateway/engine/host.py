@@ -62,6 +62,8 @@ class Host:
         if self._observe is not None:
             self._observe(effect, recorded is not None)
         if recorded is not None:
+            # Two turns, as many as it takes recorded flows to ask for everything in the order they did.
+            yield TURN
             yield TURN
             if recorded.request_hash != effect.request_hash:
                 raise HostFailure("effect_drift", DRIFT_MESSAGE)

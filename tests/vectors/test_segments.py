@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.vectors.checks import assert_passes, files_of, run_all
+from tests.vectors.segment_host import play
 
 
 @pytest.mark.parametrize(
@@ -25,3 +27,15 @@ def test_no_case_slips_among_those_not_built(kind: str, passed: int) -> None:
         _, path = parameters.values  # type: ignore[attr-defined]
         verdicts.update(case.verdict for case in run_all(kind, path))
     assert verdicts["passed"] == passed
+
+
+@pytest.mark.parametrize(("_kind", "path"), files_of("flows"))
+def test_flows_ask_for_their_effects_in_the_recorded_order(_kind: str, path: Path) -> None:
+    document = json.loads(path.read_text())
+    for step in document["steps"]:
+        manifest = step["input"].get("manifest", document["manifest"])
+        played = play("flow", manifest, step["input"], step.get("answers", {}))
+        asked = [effect.effect_id for effect, _ in played.asked]
+        assert asked == [effect["effectId"] for effect in step["expect"].get("effects", [])], step.get(
+            "title"
+        )

@@ -391,7 +391,8 @@ def _first_by(
 
 def _rank_of_index(path: str) -> float:
     found = _FIRST_INDEX.search(path)
-    return int(found[1]) if found is not None else float("inf")
+    # A double, as in JavaScript: a path may come from an outcome, and int() refuses very long numbers.
+    return float(found[1]) if found is not None else float("inf")
 
 
 def _rank_of_name(path: str, names: Sequence[str]) -> float:

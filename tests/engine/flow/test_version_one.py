@@ -280,6 +280,8 @@ def test_in_a_map_the_failure_with_the_lowest_index_in_its_path_wins() -> None:
     assert run(manifest, answers=values).error["code"] == "c1"
     values[ids[2]] = fails("c2", path="x[0]")
     assert run(manifest, answers=values).error["code"] == "c2"
+    values[ids[2]] = fails("c2", path=f"x[{'9' * 5000}]")
+    assert run(manifest, answers=values).error["code"] == "c1"
 
 
 def test_in_a_parallel_a_branch_is_known_by_a_part_of_the_path() -> None:
