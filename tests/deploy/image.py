@@ -11,6 +11,8 @@ from tests.deploy.engine import EngineError, call
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "whippletree:test"
+SLIM = "whippletree:test-slim"
+"""The image without Node and uv."""
 BASE = "whippletree-base:test"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 DEBIAN = {"3.11": "bookworm", "3.13": "trixie"}
@@ -39,8 +41,12 @@ def make_base(engine, folder, report):
 def build(engine, report):
     """Builds IMAGE; `report(step, seconds)` hears of each step. Raises EngineError."""
     _timed(report, "make wheels", _make_wheels)
-    base = os.environ.get("WHIPPLETREE_BASE_IMAGE") or BASE
-    _timed(report, "docker build", lambda: _build(engine, base))
+    _timed(report, "docker build", lambda: _build(engine, IMAGE))
+
+
+def build_slim(engine, report):
+    """Builds SLIM, after IMAGE and with most of its layers. Raises EngineError."""
+    _timed(report, "docker build, slim", lambda: _build(engine, SLIM, "--build-arg", "SLIM=1"))
 
 
 def _timed(report, step, action):
@@ -74,14 +80,16 @@ def _base(engine, folder):
     archive.unlink()
 
 
-def _build(engine, base):
+def _build(engine, tag, *more):
+    base = os.environ.get("WHIPPLETREE_BASE_IMAGE") or BASE
     arguments = (
         "--build-arg",
         f"BASE={base}",
         "--build-arg",
         "WHEELS=dist/wheels",
+        *more,
         "--tag",
-        IMAGE,
+        tag,
         str(ROOT),
     )
     command = ("docker", "build", "--quiet", "--network", "none", *arguments)

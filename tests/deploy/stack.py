@@ -62,19 +62,23 @@ class Stack:
             self.down()
             report("docker compose down", time.monotonic() - began)
 
-    def up(self):
+    def up(self, *options):
         """Starts everything and waits until it is healthy. Raises EngineError."""
         wait = ("--detach", "--no-build", "--wait", "--wait-timeout", str(HEALTHY_S))
-        self.compose("up", *wait, timeout=HEALTHY_S + 60)
+        self.compose("up", *wait, *options, timeout=HEALTHY_S + 60)
 
     def down(self):
         """Removes containers, networks and volumes. Raises EngineError."""
         self.compose("down", "--volumes", "--timeout", "20", timeout=90)
 
     def containers(self):
-        """What Compose knows of each container, by service."""
+        """What Compose knows of each container, by service (one of each)."""
+        return {container["Service"]: container for container in self.all_containers()}
+
+    def all_containers(self):
+        """What Compose knows of each container."""
         lines = self.compose("ps", "--all", "--format", "json").splitlines()
-        return {container["Service"]: container for container in map(json.loads, lines)}
+        return [json.loads(line) for line in lines]
 
     def execute(self, service, *command, stdin=None):
         """What a command prints in a service's container. Raises EngineError."""

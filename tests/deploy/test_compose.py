@@ -95,9 +95,31 @@ def test_every_process_has_a_root_that_it_can_not_write_no_capabilities_and_limi
         service = config["services"][name]
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
-        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "no-new-privileges:true" in service["security_opt"]
         assert int(service["mem_limit"]) <= 2 << 30
         assert service["pids_limit"] <= 1024
+
+
+def test_what_bubblewrap_needs_is_given_to_the_sandbox_manager_alone(config):
+    given = {name: service["security_opt"] for name, service in config["services"].items()}
+    assert given.pop("harness-sandbox") == [
+        "no-new-privileges:true",
+        "seccomp=deploy/seccomp-bwrap.json",
+        "systempaths=unconfined",
+    ]
+    assert all(options == ["no-new-privileges:true"] for options in given.values())
+
+
+def test_a_stop_has_longer_than_a_process_takes_to_stop(config):
+    grace = {name: config["services"][name]["stop_grace_period"] for name in PROCESSES}
+    assert grace == {
+        "core": "15s",
+        "harness": "15s",
+        "harness-model": "20s",
+        "harness-mcp": "20s",
+        "harness-sandbox": "20s",
+        "tool-gate": "20s",
+    }
 
 
 def test_processes_share_networks_without_a_way_out_with_those_that_they_talk_to_alone(config):

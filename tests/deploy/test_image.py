@@ -10,7 +10,8 @@ import pytest
 from cli.demo_agent import ANSWER
 from cli.ports import free_ports
 from tests.deploy.engine import EngineError
-from tests.deploy.image import ROOT
+from tests.deploy.image import ROOT, SLIM, build_slim
+from tests.deploy.inside import REPORT, command, reaches
 from tests.deploy.stack import HEALTHY_S, INTERPRETER, Stack
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(420)]
@@ -24,31 +25,7 @@ TOKENS = {
     "harness-sandbox": {"sandbox-manager"},
     "tool-gate": {"core"},
 }
-REPORT = """
-from pathlib import Path
-import grpc
-from whippletree.v1 import sandbox_manager_pb2 as messages, sandbox_manager_pb2_grpc as services
-request = messages.ReportRequest(tenant=messages.TenantRef(tenant_id="tn_dev"))
-bearer = "Bearer " + Path("/tokens/sandbox-manager").read_text().strip()
-with grpc.insecure_channel("127.0.0.1:4430") as channel:
-    stub = services.SandboxManagerStub(channel)
-    print(stub.Report(request, metadata=[("authorization", bearer)], timeout=20).report.text)
-"""
-REACHES = """
-import socket
-from concurrent.futures import ThreadPoolExecutor
-def reached(target):
-    try:
-        socket.create_connection(target, 3).close()
-    except OSError:
-        return False
-    return True
-targets = {targets!r}
-with ThreadPoolExecutor(len(targets)) as pool:
-    for target, open in zip(targets, pool.map(reached, targets)):
-        if open:
-            print(target[1])
-"""
+SCALED = ("harness", "harness-model", "harness-mcp")
 PORTS = {
     "core": 4200,
     "harness-model": 4410,
@@ -110,10 +87,83 @@ def test_a_turn_through_the_published_port_reaches_model_mcp_server_and_sandbox(
     assert {effect["status"] for effect in answer["effects"]} == {"completed"}
 
 
-def test_a_refused_bubblewrap_is_replaced_by_the_emulated_shell_and_the_report_says_so(stack):
+def test_commands_run_in_bubblewrap_and_the_report_says_so(stack):
     found = json.loads(stack.python("harness-sandbox", REPORT))
     assert (found["backend"], found["isolation"]) == ("virtual", "process")
-    assert "bubblewrap" in found["reason"]
+    assert found["reason"].startswith("bubblewrap;")
+    (probe,) = [one for one in found["probes"] if one.get("version", "").startswith("bwrap ")]
+    assert probe["available"] is True
+
+
+def test_a_command_has_no_capability_and_sees_no_process_but_its_own(stack):
+    line = "cat /proc/self/status; ls -d /proc/[0-9]* | wc -l; ls /sys"
+    outcome = json.loads(stack.python("harness-sandbox", command({}, line, "ses_rights")))
+    assert outcome["kind"] == "completed", outcome
+    said = outcome["output"]["stdout"]
+    for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+        assert f"{name}:\t{0:016x}\n" in said
+    assert "NoNewPrivs:\t1\n" in said
+    assert int(said.split()[-1]) < 10
+    assert "/sys" in outcome["output"]["stderr"]
+
+
+def test_a_command_that_may_reach_a_host_has_the_proxy_and_it_refuses_others(stack):
+    spec = {"network": {"preset": "none", "allow": ["example.org"]}}
+    ask = "GET http://10.0.0.1/ HTTP/1.1\\r\\nhost: 10.0.0.1\\r\\n\\r\\n"
+    line = f"exec 3<>/dev/tcp/127.0.0.1/3128 && printf '{ask}' >&3 && head -1 <&3"
+    outcome = json.loads(stack.python("harness-sandbox", command(spec, line, "ses_way_out")))
+    assert outcome["output"]["stdout"] == "HTTP/1.1 403 Forbidden\r\n", outcome
+
+
+@pytest.mark.parametrize("service", [name for name in PROCESSES if name != "harness-sandbox"])
+def test_namespaces_are_for_the_sandbox_manager_alone(stack, service):
+    with pytest.raises(EngineError, match="Operation not permitted"):
+        stack.execute(service, "unshare", "--user", "true")
+
+
+def test_the_sandbox_managers_own_filter_still_refuses_what_the_engine_refuses(stack):
+    stack.execute("harness-sandbox", "unshare", "--user", "true")
+    # By number on x86-64: keyctl, bpf, perf_event_open, init_module, io_uring_setup, reboot, swapon, kexec_load.
+    numbers = (250, 321, 298, 175, 425, 169, 167, 246)
+    program = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for number in {numbers}:
+    assert libc.syscall(number, 0, 0, 0, 0, 0) == -1
+    print(os.strerror(ctypes.get_errno()))
+"""
+    said = stack.python("harness-sandbox", program).splitlines()
+    assert said == ["Operation not permitted"] * len(numbers)
+
+
+def test_npx_and_scripts_for_node_run_and_so_does_uv(stack):
+    script = "#!/usr/bin/env node\nconsole.log(process.argv.slice(2).join(), process.execPath)\n"
+    folder = "/harness/tmp/package"
+    write = f"mkdir -p {folder}/node_modules/.bin && cd {folder} && cat >node_modules/.bin/hello"
+    stack.execute("harness-mcp", "sh", "-c", f"{write} && chmod +x node_modules/.bin/hello", stdin=script)
+    run = f"export HOME=/harness/home; cd {folder} && ./node_modules/.bin/hello a b && npx --offline hello c"
+    said = stack.execute("harness-mcp", "sh", "-c", run)
+    assert said.splitlines() == ["a,b /usr/bin/node", "c /usr/bin/node"]
+    assert stack.execute("harness-mcp", "uv", "--version").startswith("uv ")
+
+
+def test_the_originals_health_line_asks_the_gateway(stack):
+    line = (
+        "fetch('http://127.0.0.1:4300/health').then(r => r.json())"
+        ".then(b => process.exit(b.connected ? 0 : 1), () => process.exit(1))"
+    )
+    stack.execute("harness", "node", "-e", line)
+    with pytest.raises(EngineError, match="does not answer"):
+        stack.execute("harness-mcp", "node", "-e", line)
+
+
+def test_the_originals_entry_path_is_the_command(stack):
+    entry = "/app/runtime/dist/host/main.js"
+    assert stack.execute("harness", "node", entry, "--version") == stack.execute(
+        "harness", "whippletree", "--version"
+    )
+    with pytest.raises(EngineError, match="may not share a process"):
+        stack.execute("harness", "node", entry, "--service", "harness,core")
 
 
 def test_the_model_executor_has_the_vendors_packages_and_a_place_for_its_record(stack):
@@ -154,7 +204,7 @@ def test_a_process_reaches_those_that_it_shares_a_network_with_and_no_others(sta
         for address in addresses
         if name in PORTS and name != service
     ]
-    reached = set(map(int, stack.python(service, REACHES.format(targets=targets)).split()))
+    reached = set(map(int, stack.python(service, reaches(targets)).split()))
     assert reached == {PORTS[name] for name in REACHED.get(service, ())}
 
 
@@ -162,6 +212,18 @@ def test_a_killed_gateway_comes_back_by_itself_and_runs_the_next_turn(stack):
     with contextlib.suppress(EngineError):
         stack.execute("harness", "sh", "-c", "kill -KILL -1")
     assert turn(stack)["end"] == "turn.completed"
+
+
+def test_replicas_of_gateway_and_services_share_the_work(stack, report):
+    began = time.monotonic()
+    scale = [part for name in SCALED for part in ("--scale", f"{name}=2")]
+    stack.up(*scale)
+    report("up with replicas", time.monotonic() - began)
+    healthy = [one["Service"] for one in stack.all_containers() if one["Health"] == "healthy"]
+    assert sorted(healthy) == sorted([*PROCESSES, *SCALED])
+    assert {turn(stack)["end"] for _ in range(3)} == {"turn.completed"}
+    stack.up()
+    assert len(stack.all_containers()) == len(PROCESSES) + 1
 
 
 def test_a_restarted_service_serves_the_next_turn(stack):
@@ -191,3 +253,13 @@ def test_nothing_is_left_when_it_is_taken_down_with_its_volumes(stack):
     label = f"label=com.docker.compose.project={stack.project}"
     for kind in (("ps", "--all"), ("network", "ls"), ("volume", "ls")):
         assert stack.engine.docker(*kind, "--quiet", "--filter", label) == ""
+
+
+def test_the_slim_image_says_that_it_has_no_node_and_still_stands_for_the_original(machine, report):
+    build_slim(machine, report)
+    node = ("run", "--rm", "--network", "none", "--entrypoint", "node", SLIM)
+    assert machine.docker(*node, "/app/runtime/dist/host/main.js", "--version")
+    with pytest.raises(EngineError, match=r"ended with 127:\n\nnode: this image has no Node"):
+        machine.docker(*node, "--version")
+    with pytest.raises(EngineError, match="uv"):
+        machine.docker("run", "--rm", "--network", "none", "--entrypoint", "uv", SLIM, "--version")

@@ -25,6 +25,7 @@ def environ(root):
         "NYLORUN_MODEL_EXECUTOR_GRPC_TOKEN": "b" * 64,
         "NYLORUN_MCP_POOL_GRPC_TOKEN": "c" * 64,
         "NYLORUN_SANDBOX_MANAGER_GRPC_TOKEN": "d" * 64,
+        "WHIPPLETREE_SECCOMP": str(ROOT / "deploy/seccomp-bwrap.json"),
     }
 
 
@@ -66,6 +67,16 @@ def test_the_harness_token_reaches_the_core_and_the_gateway_alone(config):
         name for name, one in config["services"].items() if token in one.get("environment", {}).values()
     }
     assert holders == {"runtime", "harness"}
+
+
+def test_what_bubblewrap_needs_is_given_to_the_sandbox_manager_alone(config):
+    given = {name: config["services"][name]["security_opt"] for name in OURS}
+    assert given.pop("harness-sandbox") == [
+        "no-new-privileges:true",
+        f"seccomp={ROOT}/deploy/seccomp-bwrap.json",
+        "systempaths=unconfined",
+    ]
+    assert all(options == ["no-new-privileges:true"] for options in given.values())
 
 
 @pytest.mark.engine
