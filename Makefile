@@ -8,10 +8,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 IMAGE_PROGRAMS = $(if $(SLIM),,$(shell $(BIN)/python -c 'import tomllib; print(*(f"\"{one}\"" for one in tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["image"]))'))
 WHEELS_PYTHON ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
-CODE := protocol cli gateway services bench deploy examples tests pytest-whippletree hatch_build.py
+CODE := protocol cli gateway services bench deploy examples tests tools pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv npm demo demo-kill up test unit system faults lint bench protos wheels clean
+.PHONY: help venv npm demo demo-kill up test unit system faults lint bench pages protos wheels clean
 
 help: ## Explain the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ lint: $(VENV)/.lint ## Check style, types and import rules
 
 bench: $(VENV)/.test ## Run all benchmarks and print them as a table
 	@$(BIN)/python -m bench
+
+pages: $(VENV)/.test ## Write the pages and pictures that come from the code
+	@$(BIN)/python -m tools.grpc_reference
 
 protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under protos/
 	@$(BIN)/python hatch_build.py
