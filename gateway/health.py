@@ -64,7 +64,8 @@ class HealthPort:
 
     async def open(self) -> None:
         """Begins to serve. Raises OSError."""
-        runner = web.ServerRunner(web.Server(self._answer, access_log=None), shutdown_timeout=SHUTDOWN_S)
+        server = web.Server(self._answer, access_log=None, auto_decompress=False)
+        runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:
             site = web.TCPSite(runner, HOST, self._port)

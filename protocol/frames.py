@@ -8,15 +8,14 @@ without one the connection closes with 1000. A frame that nests too deep is neit
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from protocol import jsjson
 from protocol.errors import ErrorCode, is_error_code
-from protocol.jsjson import JsonDepthError, JsonError, JsonValue
-from protocol.jsonscan import blank_strings
+from protocol.jsjson import JsonDepthError, JsonValue
+from protocol.jsonscan import nested_spans
 
 MAX_INTEGER: Final = 2**53 - 1
 
@@ -187,26 +186,14 @@ def _too_deep(text: str | bytes) -> Frame:
             raise FrameInvalid(None, "a frame nests too deep where it must not nest")
 
 
-_BRACKETS: Final = re.compile(rb"[\[\]{}]")
-
-
 def _cut_below_first_level(text: str | bytes) -> bytes:
     """The text with `null` for every container inside the outermost one."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     pieces: list[bytes] = []
-    depth = 0
     kept_from = 0
-    for bracket in _BRACKETS.finditer(blank_strings(data)):
-        if bracket[0] in b"[{":
-            if depth == 1:
-                pieces.append(data[kept_from : bracket.start()])
-            depth += 1
-        else:
-            depth -= 1
-            if depth == 1:
-                kept_from = bracket.end()
-    if depth != 0:
-        raise JsonError("a container does not end")
+    for begin, end in nested_spans(data):
+        pieces.append(data[kept_from:begin])
+        kept_from = end
     pieces.append(data[kept_from:])
     return b"null".join(pieces)
 

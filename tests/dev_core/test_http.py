@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from typing import Any
 
@@ -176,6 +177,14 @@ async def test_a_body_that_is_not_json_is_refused(core: CoreClient, data: bytes)
     path = f"/v1/sessions/{await core.session()}/messages"
     answer = await core.call("POST", path, data)
     assert (answer.status, answer.code) == (400, "invalid")
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/v1/sessions/none/artifacts?name=x"])
+@pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b'"' + b"x" * 1000 + b'"')], ids=["bad", "good"])
+async def test_a_packed_body_is_refused_unread(core: CoreClient, path: str, data: bytes) -> None:
+    answer = await core.call("POST", path, data, headers={"Content-Encoding": "gzip"})
+    assert (answer.status, answer.code) == (400, "invalid")
+    assert "Content-Encoding" in answer.body["error"]["message"]
 
 
 async def test_a_body_over_16_mib_is_refused_and_one_of_10_mb_is_served(core: CoreClient) -> None:

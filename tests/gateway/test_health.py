@@ -164,6 +164,13 @@ async def test_a_bad_drain_is_refused_with_the_reason(served, body, status):
     assert jsjson.loads(text)["error"]["message"]
 
 
+async def test_a_packed_drain_is_refused_without_unpacking_it(served):
+    async with aiohttp.ClientSession(timeout=BOUND) as http:
+        url = f"http://127.0.0.1:{served.port.bound_port}/drain"
+        async with http.post(url, data=b"no gzip", headers={"Content-Encoding": "gzip"}) as answer:
+            assert answer.status == 400
+
+
 async def test_a_page_in_a_browser_can_not_drain(served):
     async with aiohttp.ClientSession(timeout=BOUND) as http:
         url = f"http://127.0.0.1:{served.port.bound_port}/drain"

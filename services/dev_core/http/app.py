@@ -61,7 +61,7 @@ async def read_body(request: web.Request) -> tuple[Any, int]:
 def make_app(hosts: HostCheck, token: str | None) -> web.Application:
     """An application without routes."""
     return web.Application(
-        middlewares=[_answer_errors, _check_host(hosts), _check_token(token), _check_origin],
+        middlewares=[_answer_errors, _check_host(hosts), _check_token(token), _check_origin, _check_encoding],
         client_max_size=MAX_BODY_BYTES,
     )
 
@@ -141,6 +141,15 @@ async def _check_origin(request: web.Request, handler: Handler) -> web.StreamRes
             "same-origin",
         ):
             raise Problem("cross_site", "Pages of other sites may not write to this core.")
+    return await handler(request)
+
+
+@web.middleware
+async def _check_encoding(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuses bodies that are packed: the server does not unpack them, so that a small one stays small."""
+    encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Problem("invalid", "Bodies are taken as they are: send it unpacked, without Content-Encoding.")
     return await handler(request)
 
 

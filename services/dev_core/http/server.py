@@ -40,7 +40,13 @@ class HttpServer:
         FileRoutes(core).add_to(app)
         Page(core).add_to(app)
         Console().add_to(app)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=_SHUTDOWN_S)
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            auto_decompress=False,
+            handle_signals=False,
+            shutdown_timeout=_SHUTDOWN_S,
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listens; returns the port that was bound. Raises OSError."""
