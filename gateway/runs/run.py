@@ -38,8 +38,9 @@ from gateway.runs.segment import SegmentDriver
 from gateway.runs.start import hold_seconds, run_context, segment_input
 from gateway.runs.transcript_cache import TranscriptCache, estimated_size
 from protocol.errors import HarnessApiError
-from protocol.jsjson import JsonValue
+from protocol.jsjson import MAX_DEPTH, JsonValue, dumps_bytes
 from protocol.jsonread import is_plain
+from protocol.jsonscan import depth_of
 from protocol.methods import (
     EffectResolvedMessage,
     LeaseResult,
@@ -60,6 +61,9 @@ DEFAULT_MESSAGES: Final = {
 
 _GIVEN_BACK: Final = frozenset({AbortKind.SHUTDOWN, AbortKind.OWNERSHIP_LOST})
 _FAULT: Final = "The harness failed to run the segment"
+_TOO_DEEP: Final = (
+    f"The result of the turn nests deeper than the {MAX_DEPTH} levels of a frame that the core reads"
+)
 
 
 def abort_of(kind: AbortKind, message: str | None = None) -> Abort:
@@ -318,6 +322,11 @@ class Run:
             except FrameTooLarge as error:
                 # Core would close the connection on it, and the same run would come back for ever.
                 reply = await self._connection.ask(*thrown_output(self.run_id, None, error.message))
+            except HarnessApiError as error:
+                if error.code != "invalid" or not _too_deep(params):
+                    raise
+                # Core can't read what others can, and the same run would come back for ever.
+                reply = await self._connection.ask(*thrown_output(self.run_id, None, _TOO_DEEP))
         except HarnessApiError as error:
             get_logger().debug("harness_output_refused", runId=self.run_id, error=error.message)
             return None
@@ -328,6 +337,11 @@ class Run:
 def _is_plain(params: Params) -> bool:
     """Whether orjson may write an output; its entries are text already."""
     return is_plain({name: value for name, value in params.items() if name != "transcript"})
+
+
+def _too_deep(params: Params) -> bool:
+    """Whether the frame of an output nests deeper than a reader of frames has to follow (harness-api 2.2)."""
+    return 1 + depth_of(dumps_bytes(params)) > MAX_DEPTH
 
 
 def _output_due(

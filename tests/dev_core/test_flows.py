@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,27 @@ async def test_a_tool_whose_answer_is_lost_is_uncertain_and_not_called_again(act
         async with FlowHarness(await core.connect()):
             await ended(core, session_id, "uncertain")
     assert list(actions.posts.values()) == [1]
+
+
+async def test_an_answer_too_deep_for_a_lease_counts_as_lost(actions: Endpoint) -> None:
+    actions.script = actions.answer(200, b'{"value":' + b"[" * 870 + b"]" * 870 + b"}")
+    async with running_core(**QUICK) as core:
+        session_id = await begin(core, TOOL, "in", actions)
+        async with FlowHarness(await core.connect()):
+            await ended(core, session_id, "uncertain")
+    assert list(actions.posts.values()) == [1]
+
+
+async def test_data_as_deep_as_it_may_be_runs_and_deeper_data_is_refused(core: CoreClient) -> None:
+    def data(levels: int) -> Any:
+        return json.loads("[" * levels + "]" * levels)
+
+    session_id = await begin(core, PAIR, {"data": data(869)})
+    async with FlowHarness(await core.connect()):
+        assert "output" in await result(core, session_id)
+    answer = await core.post(f"/v1/sessions/{session_id}/messages", {"data": data(870)})
+    assert (answer.status, answer.body["error"]["code"]) == (400, "invalid")
+    assert "870 levels" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize("manifest", [FUNCTION, TOOL])

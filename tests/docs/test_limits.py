@@ -346,6 +346,10 @@ CORE = {
         SECONDS,
     ),
     "entries of a page": ("services.dev_core.http.routes:MAX_PAGE", PLAIN),
+    "nesting of what the HTTP API and Action endpoints hand over": (
+        "services.dev_core.given:MAX_GIVEN_DEPTH",
+        unit("levels"),
+    ),
     "an answer of an Action endpoint": ("services.dev_core.effects.poster:MAX_ANSWER_BYTES", MIB),
     "times that a workflow's function is posted again, its answer lost": (
         "services.dev_core.effects.actions:REPEATS",

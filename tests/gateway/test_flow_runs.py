@@ -151,3 +151,33 @@ async def test_a_flow_that_the_core_takes_back_is_released_and_not_reported() ->
         release = await core.seen("lease.release")
         assert release["p"] == {"runId": "r1", "reason": "shutdown"}
         assert "turn.failed" not in core.methods()
+
+
+def nested(value: Any, levels: int) -> Any:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@virtual_time
+async def test_a_result_that_nests_too_deep_for_the_core_fails_the_turn() -> None:
+    stages: Any = {"tool": {"name": "t"}}
+    for _ in range(50):
+        stages = {"parallel": {"x": stages}}
+    async with gateway(make_engine=make_engine) as gw:
+        core = await started(gw, workflow(stages))
+        core.answer(await core.expect("effect.intent"), completed(nested("x", 860)))
+        core.refuse(await core.expect("turn.completed"), "invalid", "the frame nests too deep")
+        output = await core.expect("turn.failed")
+        assert "900 levels" in output["p"]["thrown"]["message"]
+
+
+@virtual_time
+async def test_a_result_that_the_core_refuses_for_another_reason_is_not_reported_again() -> None:
+    async with gateway(make_engine=make_engine) as gw:
+        core = await started(gw, PAIR)
+        for value in ("A", "B"):
+            core.answer(await core.expect("effect.intent"), completed(value))
+        core.refuse(await core.expect("turn.completed"), "invalid", "no")
+        await core.expect("lease")
+        assert "turn.failed" not in core.methods()

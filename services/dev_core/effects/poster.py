@@ -12,7 +12,7 @@ from urllib.parse import quote
 import aiohttp
 
 from protocol import jsjson
-from protocol.jsjson import JsonError
+from protocol.jsjson import JsonDepthError, JsonError
 from services.common.logs import error_text, get_logger
 from services.dev_core.clock import now_ms
 from services.dev_core.effects.actions import (
@@ -28,6 +28,7 @@ from services.dev_core.effects.actions import (
     mark_sent,
     read_outcome,
 )
+from services.dev_core.given import MAX_GIVEN_DEPTH, read_given
 from services.dev_core.problems import Problem
 from services.dev_core.store.database import Store, StoreFailed
 
@@ -166,7 +167,9 @@ def _understand(status: int, body: bytes | None) -> Delivery:
         if body is None:
             return Unknown(f"The Action endpoint's answer is larger than {MAX_ANSWER_BYTES} bytes")
         try:
-            return Delivered(read_outcome(jsjson.loads(body)))
+            return Delivered(read_outcome(read_given(body)))
+        except JsonDepthError:
+            return Unknown(f"The Action endpoint's answer nests deeper than {MAX_GIVEN_DEPTH} levels")
         except (JsonError, Problem):
             return Unknown("The Action endpoint answered 200 without an outcome {value, statePatch?}")
     if 400 <= status < 500:

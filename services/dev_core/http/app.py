@@ -15,6 +15,7 @@ from protocol.jsjson import JsonDepthError, JsonError
 from services.common.hosts import HostCheck
 from services.common.logs import error_text, get_logger
 from services.dev_core.console.pages import is_console
+from services.dev_core.given import MAX_GIVEN_DEPTH, read_given
 from services.dev_core.problems import Problem
 from services.dev_core.store.database import StoreFailed
 
@@ -51,9 +52,9 @@ async def read_body(request: web.Request) -> tuple[Any, int]:
     except web.HTTPRequestEntityTooLarge:
         raise Problem("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.") from None
     try:
-        return jsjson.loads(data), len(data)
+        return read_given(data), len(data)
     except JsonDepthError:
-        raise Problem("invalid", "The body nests deeper than 900 levels.") from None
+        raise Problem("invalid", f"The body nests deeper than {MAX_GIVEN_DEPTH} levels.") from None
     except JsonError as error:
         raise Problem("invalid", f"The body is not JSON: {error}.") from None
 
