@@ -69,6 +69,7 @@ async def connect(
         )
         for service, full_name in _FULL_NAMES.items()
     }
+    pool: GrpcMcp | None = None
     try:
         for replicas in sets.values():
             await replicas.open()
@@ -85,4 +86,6 @@ async def connect(
             health=ServiceSets(list(sets.values())),
         )
     finally:
+        if pool is not None:
+            await pool.close()
         await asyncio.gather(*(replicas.close() for replicas in sets.values()))

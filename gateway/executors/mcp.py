@@ -14,10 +14,10 @@ from whippletree.v1 import common_pb2, mcp_pool_pb2
 
 from gateway.engine.contract import AbortKind, EffectRequest
 from gateway.executors.call_metadata import plain_metadata, run_metadata
-from gateway.executors.cancels import cancel_effect
 from gateway.executors.contract import AbortSignal, Discovery, ExecutionFailed, RunAborted, RunContext
 from gateway.executors.effect_result import answer_of, failed_outcome
 from gateway.executors.effects import SURROGATE_TEXT, effect_ref, fill_effect_ref
+from gateway.executors.kept_cancels import KeptCancels
 from gateway.executors.pins import pinned
 from gateway.executors.replica import Replica
 from gateway.executors.replica_set import ReplicaSet
@@ -63,6 +63,7 @@ class GrpcMcp:
         self._replicas = replicas
         self._on_grant = on_grant
         self._timings = timings
+        self._cancels = KeptCancels(replicas, timings)
         self._homes: OrderedDict[str, tuple[str, Replica]] = OrderedDict()
 
     # Preparing a run.
@@ -158,21 +159,16 @@ class GrpcMcp:
         return await self._call_remote(request, run, signal)
 
     async def cancel(self, effect: EffectRequest, run: RunContext) -> None:
-        """Asks the gate to stop a remote call. Never fails; at most 3 s."""
-        pin = pinned(self._replicas, run)
+        """Asks the gate to stop a remote call, later when no replica takes it. Never fails; at most 3 s."""
         try:
             reference = effect_ref(effect, run)
         except UnicodeEncodeError:
             return
-        if pin is not None:
-            await cancel_effect(
-                self._replicas,
-                [pin],
-                reference,
-                kind=common_pb2.ABORT_KIND_CANCEL,
-                metadata=run_metadata(pin, run),
-                timings=self._timings,
-            )
+        await self._cancels.deliver(reference, run)
+
+    async def close(self) -> None:
+        """Gives up what is done in the background."""
+        await self._cancels.close()
 
     async def _call_local(
         self, first: mcp_pool_pb2.ToolCallRequest, run: RunContext, signal: AbortSignal

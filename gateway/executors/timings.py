@@ -27,6 +27,8 @@ class ExecutorTimings:
     """From an in-band abort to the end of the call."""
     cancel: float = 3.0
     """Deadline of a Cancel."""
+    keep_cancel: float = 60.0
+    """How long the cancel of a remote MCP call is kept while no mcp-pool takes it."""
     grant: float = 2.0
     """Deadline of a PutGrant."""
     workspace: float = 60.0

@@ -81,6 +81,11 @@ GATEWAY = {
         SECONDS,
     ),
     "`Cancel`": ("gateway.executors.timings:ExecutorTimings.cancel", SECONDS),
+    "keeping the cancel of a remote MCP call that no mcp-pool took": (
+        "gateway.executors.timings:ExecutorTimings.keep_cancel",
+        SECONDS,
+    ),
+    "such cancels that are kept at a time": ("gateway.executors.kept_cancels:MAX_KEPT", PLAIN),
     "discovery and reconnecting of MCP servers": (
         "gateway.executors.timings:ExecutorTimings.discover",
         SECONDS,

@@ -77,6 +77,7 @@ class Double:
         self.acks: list[int] = []
         self.aborts: list[int] = []
         self.cancels: list[tuple[str, int]] = []
+        self.cancel_tokens: list[str | None] = []
         self.arrived = asyncio.Event()
         self.began = asyncio.Event()
         self.gate = asyncio.Event()
@@ -104,6 +105,7 @@ class Double:
 
     async def Cancel(self, request: Any, context: Any) -> Any:
         self.cancels.append((request.effect.effect_id, request.kind))
+        self.cancel_tokens.append(dict(context.invocation_metadata()).get("x-nylorun-run-token"))
         if self.deaf:
             await asyncio.Event().wait()
         return common_pb2.CancelReply(state=common_pb2.CancelReply.STATE_NOT_HERE)

@@ -8,7 +8,9 @@ import pytest
 from whippletree.v1 import common_pb2, mcp_pool_pb2
 
 from gateway.engine.contract import AbortKind
+from gateway.executors import kept_cancels
 from gateway.executors.contract import AbortSignal, ExecutionFailed, RunAborted
+from gateway.executors.kept_cancels import KeptCancels
 from services.common.errors import Refused, invalid, unavailable
 from tests.common.support import BOUND_S, TOKEN, until
 from tests.executors.support import (
@@ -556,6 +558,36 @@ async def test_the_gate_s_cancel_goes_to_the_run_s_replica_and_never_fails():
         await made.ports.kill(made.addresses["mcp-pool"])
         await made.executors.tools.cancel(tool_effect("far__get"), run)
         await made.executors.tools.cancel(tool_effect("far__get", effect_id="\ud800"), run)
+
+
+async def test_a_cancel_that_no_pool_takes_is_kept_and_delivered_by_the_one_that_comes_back():
+    async with world(cancel=0.2) as made:
+        run = run_of()
+        await made.executors.tools.cancel(tool_effect("far__get", effect_id="before"), run)
+        await made.ports.kill(made.addresses["mcp-pool"])
+        await made.executors.tools.cancel(tool_effect("far__get", effect_id="e1"), run)
+        await made.executors.tools.cancel(tool_effect("far__get", effect_id="e2"), run)
+        back = McpDouble()
+        await made.restart(back)
+        await until(lambda: len(back.cancels) == 2)
+        assert sorted(back.cancels) == [
+            ("e1", common_pb2.ABORT_KIND_CANCEL),
+            ("e2", common_pb2.ABORT_KIND_CANCEL),
+        ]
+        assert back.cancel_tokens == [run.token(), run.token()]
+
+
+@pytest.mark.parametrize("limit", ["time", "number"])
+async def test_a_cancel_is_not_kept_for_ever_nor_are_any_number(limit, monkeypatch):
+    said = []
+    monkeypatch.setattr(KeptCancels, "_lost", lambda self, request, why: said.append(why))
+    monkeypatch.setattr(kept_cancels, "MAX_KEPT", 1 if limit == "number" else 1000)
+    async with world(cancel=0.2, keep_cancel=0.05 if limit == "time" else 600.0) as made:
+        await made.ports.kill(made.addresses["mcp-pool"])
+        for number in range(2):
+            await made.executors.tools.cancel(tool_effect("far__get", effect_id=f"e{number}"), run_of())
+        reasons = {"time": ["no mcp-pool answered"] * 2, "number": ["too many wait"]}
+        await until(lambda: said == reasons[limit])
 
 
 # Routing and preparing.

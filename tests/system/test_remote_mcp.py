@@ -99,7 +99,7 @@ async def stack(tmp_path_factory, remote):
     script = [
         *(
             calls(AGENT, 0, ("far__hold", {"name": name}), text=f"hold {name}.")
-            for name in ("gateway", "pool", "gate", "core", "server", "cancel")
+            for name in ("gateway", "pool", "gate", "core", "server", "cancel", "pool cancel")
         ),
         *answers(),
     ]
@@ -191,6 +191,21 @@ async def test_a_person_s_cancel_reaches_the_server(stack, remote):
         await until(recorded, lambda found: ["cancelled", "cancel"] in found)
     assert (await ended(stack, session))["status"] == "cancelled"
     assert (await effect_of(stack, session, turn))["status"] == "uncertain"
+
+
+@pytest.mark.faults
+async def test_a_cancel_reaches_the_server_when_the_pool_that_made_the_call_is_killed_before_it(stack, remote):
+    session, _ = await held(stack, remote, "pool cancel")
+    assert stack.kill(MCP) is not None
+    async with stack.core() as core:
+        await core._call("POST", f"/v1/sessions/{session}/cancel", {})
+
+    async def recorded():
+        return remote.calls()
+
+    await until(recorded, lambda found: ["cancelled", "pool cancel"] in found)
+    assert (await ended(stack, session))["status"] == "cancelled"
+    assert remote.calls().count(["hold", "pool cancel"]) == 1
 
 
 @pytest.mark.faults
