@@ -50,6 +50,7 @@ bench: $(VENV)/.test ## Run all benchmarks and print them as a table
 
 pages: $(VENV)/.test ## Write the pages and pictures that come from the code
 	@$(BIN)/python -m tools.grpc_reference
+	@$(BIN)/python -m tools.pictures
 
 protos: $(VENV)/.lint ## Generate the gRPC stubs again after a change under protos/
 	@$(BIN)/python hatch_build.py

@@ -14,16 +14,16 @@ BOUND_S = 20
 NEEDED = ("chromium", "chromedriver")
 
 
-def why_none():
+def why_none() -> str | None:
     """Why no browser can be started here; None when it can."""
     missing = [name for name in NEEDED if shutil.which(name) is None]
     return f"needs {', '.join(missing)} (on Debian: chromium, chromium-driver)" if missing else None
 
 
-def start_browser(width=1200, height=1000):
+def start_browser(width: int = 1200, height: int = 1000) -> webdriver.Chrome:
     """A browser whose console is kept."""
     options = Options()
-    options.binary_location = shutil.which("chromium")
+    options.binary_location = shutil.which("chromium") or ""
     for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
         options.add_argument(flag)
     options.add_argument(f"--window-size={width},{height}")
