@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import services.model_executor.routes as routes
-import services.sandbox_manager.contract as contract
+from services.model_executor import routes
+from services.sandbox_manager import contract
 from tests.docs.pages import DOCS, ROOT, Page, code_of
 
 PAGE = Page(DOCS / "extending.md")
@@ -14,7 +14,7 @@ TEXT = "\n".join(line for _, line in PAGE.prose)
 
 def test_every_file_and_folder_that_it_names_exists() -> None:
     named = re.findall(r"`((?:services|tests)/[\w/.]+)`", TEXT)
-    assert len(named) >= 8
+    assert len(named) >= 7
     for path in named:
         assert (ROOT / path).exists(), path
 
