@@ -40,6 +40,8 @@ SECRETS: Final = (_TOKEN,)
 _UNIX: Final = "unix:"
 _CLOSE_SHARE: Final = 1 / 3
 """The part of the stop grace that is kept for closing children and sandboxes, where a service does not say."""
+_MOST_CLOSE_S: Final = 20.0
+"""The most that is kept so: a long grace is for long calls."""
 _LEAST_CALLS_SHARE: Final = 1 / 3
 """The part of the stop grace that calls in flight have in any case."""
 _HANDLER_END_S: Final = 2.0
@@ -49,10 +51,11 @@ _HANDLER_END_S: Final = 2.0
 def calls_share_s(grace_s: float, close_s: float | None) -> float:
     """Of a stop's seconds, those that calls in flight may take.
 
-    `close_s`: what closing the service may take at worst, with the end of cancelled handlers; None: a third.
+    `close_s`: what closing the service may take at worst, with the end of cancelled handlers; None: a third, at
+    most 20 s.
     """
     needed = (
-        grace_s * _CLOSE_SHARE
+        min(grace_s * _CLOSE_SHARE, _MOST_CLOSE_S)
         if close_s is None
         else close_s + min(_HANDLER_END_S, grace_s * _CLOSE_SHARE / 2)
     )

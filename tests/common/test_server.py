@@ -362,8 +362,8 @@ async def test_a_handler_that_ignores_cancellation_does_not_hold_the_stop_up():
 
 @pytest.mark.parametrize(
     ("grace", "close", "calls"),
-    [(15, None, 10), (15, 6.5, 6.5), (15, 60, 5), (6, 6.5, 2), (60, 6.5, 51.5)],
-    ids=["unsaid", "mcp-pool", "longer than all", "short", "long"],
+    [(15, None, 10), (700, None, 680), (15, 6.5, 6.5), (15, 60, 5), (6, 6.5, 2), (60, 6.5, 51.5)],
+    ids=["unsaid", "unsaid and long", "mcp-pool", "longer than all", "short", "long"],
 )
 def test_a_stop_leaves_closing_what_it_needs_and_calls_a_third_at_least(grace, close, calls):
     assert calls_share_s(grace, close) == pytest.approx(calls)
