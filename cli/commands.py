@@ -208,6 +208,12 @@ def healthcheck(
             )
         ),
     ] = None,
+    alive: Annotated[
+        bool,
+        Parameter(
+            help="Of harness: it is enough that it answers, connected to its core or not.", negative=()
+        ),
+    ] = False,
 ) -> int:
     """Ask a process on this machine whether it works: exit code 0 when it does, else 1 with the reason.
 
@@ -215,7 +221,7 @@ def healthcheck(
     """
     from cli.healthcheck import run_healthcheck
 
-    return run_healthcheck(service)
+    return run_healthcheck(service, alive=alive)
 
 
 mcp = App(name="mcp", help="Look at MCP servers.", help_format="markdown")

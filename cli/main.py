@@ -23,6 +23,8 @@ def run(argv: Sequence[str]) -> int:
             return _check(None)
         case ["healthcheck", "--service", service] if not service.startswith("-"):
             return _check(service)
+        case ["healthcheck", "--service", "harness", "--alive"]:
+            return _check("harness", alive=True)
         case ["--version"]:
             from services.common.version import version
 
@@ -53,10 +55,10 @@ def is_service_form(argv: Sequence[str]) -> bool:
     return bool(argv) and argv[0].split("=", 1)[0] in ("--service", "--role")
 
 
-def _check(service: str | None) -> int:
+def _check(service: str | None, *, alive: bool = False) -> int:
     from cli.healthcheck import run_healthcheck
 
-    return run_healthcheck(service)
+    return run_healthcheck(service, alive=alive)
 
 
 def _run_service_form(argv: Sequence[str]) -> int:

@@ -51,6 +51,13 @@ def test_a_gateway_that_is_connected_is_healthy():
     assert peer.request.startswith(b"GET /health HTTP/1.0\r\n")
 
 
+def test_a_gateway_that_only_answers_is_alive():
+    with Answering(answer(b'{"connected":false}')) as peer:
+        check("harness", {"NYLORUN_HARNESS_HEALTH_PORT": str(peer.port)}, alive=True)
+    with pytest.raises(Unhealthy, match="does not answer"):
+        check("harness", {"NYLORUN_HARNESS_HEALTH_PORT": str(peer.port)}, alive=True)
+
+
 @pytest.mark.parametrize(
     ("said", "complaint"),
     [
