@@ -59,6 +59,18 @@ QUICK = ExecutorTimings(
 )
 """The real timings, scaled down."""
 
+PATIENT = replace(
+    QUICK,
+    resend_for=20.0,
+    silence=20.0,
+    give_up=20.0,
+    abort_answer=20.0,
+    cancel=20.0,
+    grant=20.0,
+    describe=20.0,
+)
+"""For tests in which nothing runs out: a stall of a loaded machine is no loss."""
+
 Behaviour = Callable[[Any, Any], Awaitable[Any]]
 
 

@@ -18,7 +18,7 @@ from services.model_executor.service import ModelExecutorService
 from tests.common.support import BOUND_S, TOKEN, until
 from tests.doubles.http import serving
 from tests.doubles.providers import ProviderDouble, held, openai_text
-from tests.executors.support import QUICK, Target, abort, model_effect, ports, run_of
+from tests.executors.support import PATIENT, QUICK, Target, abort, model_effect, ports, run_of
 from tests.model_executor.direct import KEY, config_text
 
 
@@ -70,13 +70,13 @@ async def _nothing(*_):
 
 
 @contextlib.asynccontextmanager
-async def replicas(tmp_path, go):
+async def replicas(tmp_path, go, timings=PATIENT):
     provider = ProviderDouble(replies=[held(go, openai_text())])
     async with asyncio.timeout(BOUND_S), serving(provider), ports() as made:
         addresses = [f"unix:{made.folder}/{name}" for name in ("a", "b")]
         targets = {"model-executor": [Target("m", addresses[0]), Target("n", addresses[1])]}
         targets |= {name: [Target(name, "unix:/nowhere")] for name in ("mcp-pool", "sandbox-manager")}
-        async with connect(targets, {"model-executor": TOKEN}, timings=QUICK) as connected:
+        async with connect(targets, {"model-executor": TOKEN}, timings=timings) as connected:
             it = Replicas(provider, made, connected, tmp_path, addresses)
             try:
                 yield it
@@ -130,7 +130,7 @@ async def test_a_call_whose_replica_dies_while_another_points_to_it_is_lost_and_
 
 async def test_a_call_that_runs_where_this_gateway_never_goes_is_not_started_again(tmp_path):
     go = asyncio.Event()
-    async with replicas(tmp_path, go) as it:
+    async with replicas(tmp_path, go, QUICK) as it:
         stranger = f"unix:{it.ports.folder}/stranger"
         first, _ = it.addresses
         session = it.session_of(first)
