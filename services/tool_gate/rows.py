@@ -6,14 +6,14 @@ so for ever: nobody knows whether it was carried out, and it is never made again
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
+
+from services.common.sqlite_thread import SqliteThread, Work
 
 T = TypeVar("T")
 KEEP_MS: Final = 24 * 3600 * 1000
@@ -50,9 +50,7 @@ class CallRows:
     def __init__(self, path: Path, now_ms: Callable[[], int] | None = None) -> None:
         self._path = path
         self._now_ms = now_ms or (lambda: int(time.time() * 1000))
-        self._thread = ThreadPoolExecutor(1, "tool-gate-rows")
-        self._db: sqlite3.Connection | None = None
-        self._closed = False
+        self._file = SqliteThread("tool-gate-rows", self._open)
 
     async def open(self) -> None:
         """Opens or makes the file, so that a fault shows at start. Raises RowsFailed."""
@@ -80,28 +78,13 @@ class CallRows:
 
     async def close(self) -> None:
         """Closes the file; a second time changes nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
+        await self._file.close()
 
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _do(self, work: Work[T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._in_thread, work)
+            return await self._file.do(work)
         except (sqlite3.Error, OSError) as error:
             raise RowsFailed(f"{self._path} can't be used: {error}.") from None
-
-    def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._db if self._db is not None else self._open()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            result = work(db)
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
-        return result
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,13 +103,7 @@ class CallRows:
         except BaseException:
             db.close()
             raise
-        self._db = db
         return db
-
-    def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
 
     def _begin(self, db: sqlite3.Connection, key: str, session: str, epoch: int, digest: bytes) -> Begun:
         row = db.execute("SELECT session, epoch, hash, answer FROM calls WHERE key = ?", (key,)).fetchone()

@@ -148,6 +148,11 @@ SERVICES = {
         "services.model_executor.direct.store:MAX_KEPT_BYTES",
         PLAIN,
     ),
+    "ends of direct calls that wait for room on a full disk": (
+        "services.model_executor.direct.store:MAX_OWED",
+        PLAIN,
+    ),
+    "the same, in characters": ("services.model_executor.direct.store:MAX_OWED_BYTES", PLAIN),
     "calls of killed processes in the store": (
         "services.model_executor.direct.store:FORGET_MS",
         unit("days", 86_400_000),

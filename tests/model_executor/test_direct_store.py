@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from services.model_executor.direct.caps import Cap, Cost
 from services.model_executor.direct.config_file import read_config
 from services.model_executor.direct.host_clock import Moment
 from services.model_executor.direct.route import DirectRoute
@@ -279,13 +281,18 @@ async def test_no_content_is_stored_but_the_outcome(tmp_path):
 
 def fill(store):
     """The disk is full for this store: it may not grow by another page."""
-    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    store._file._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    pages = store._file._db.execute("PRAGMA page_count").fetchone()[0]
+    store._file._db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def empty(store):
+    """There is room again."""
+    store._file._db.execute("PRAGMA max_page_count = 1000000")
 
 
 async def in_thread(store, work):
-    await asyncio.get_running_loop().run_in_executor(store._thread, work, store)
+    await store._file.aside(lambda: work(store))
 
 
 async def test_with_a_full_disk_nothing_is_started_that_could_not_be_noted(tmp_path):
@@ -300,11 +307,12 @@ async def test_with_a_full_disk_nothing_is_started_that_could_not_be_noted(tmp_p
         assert all("nothing was sent" in outcome["message"] for outcome in refused)
         assert len(it.double.requests) == 1 + len(outcomes) - len(refused)
         # Once there is room again the same call runs.
-        await in_thread(store, lambda one: one._db.execute("PRAGMA max_page_count = 1000000"))
+        await in_thread(store, empty)
         assert (await it.ask(effect_id="e" * 400 + "39"))["output"]
 
 
-async def test_an_outcome_that_a_full_disk_refuses_is_given_and_never_asked_for_again(tmp_path):
+@pytest.mark.parametrize("again", [False, True])
+async def test_an_outcome_that_a_full_disk_refuses_is_given_and_never_asked_for_again(tmp_path, again):
     go = asyncio.Event()
     store = CallStore(tmp_path / "s")
     answer = openai_text("x" * 200_000)
@@ -316,10 +324,96 @@ async def test_an_outcome_that_a_full_disk_refuses_is_given_and_never_asked_for_
         outcome = await running
         assert len(outcome["output"][0]["text"]) == 200_000
         assert await it.ask(rejoin=True) == outcome  # from memory
+        if again:
+            await in_thread(store, empty)
         await it.executor.close()
         second = another(it.double, tmp_path / "s")
-        lost = await asked(second, rejoin=True)
+        later = await asked(second, rejoin=True)
         await second.close()
-        assert of(lost) == ("transient", True)
-        assert "may have been billed" in lost["message"]
+        if again:
+            # There was room again in time.
+            assert later == outcome
+        else:
+            assert of(later) == ("transient", True)
+            assert "may have been billed" in later["message"]
         assert len(it.double.requests) == 1
+
+
+async def test_what_a_full_disk_refused_is_no_longer_in_flight_for_caps_once_there_is_room(tmp_path):
+    store = CallStore(tmp_path / "s", caps=(Cap("session", "tokens", 1000),))
+    async with asyncio.timeout(BOUND_S):
+        key = ("t", "s", "e")
+        await store.begin(Wanted(key, b"d", 1, estimate=Cost(0, 900)))
+        await in_thread(store, fill)
+        with pytest.raises(StoreFailed):
+            await store.finish(key, "x" * 100_000, Cost(0, 10))
+        await in_thread(store, empty)
+        assert (await store.begin(Wanted(("t", "s", "f"), b"d", 1, estimate=Cost(0, 900)))).verdict == "fresh"
+        assert (await store.begin(Wanted(key, b"d", 1))).outcome == "x" * 100_000
+        await store.close()
+
+
+ON_A_FULL_DISK = """
+import asyncio, json, resource, sys
+from pathlib import Path
+from services.model_executor.direct.store import CallStore, StoreFailed, Wanted
+async def main():
+    if sys.argv[2] == "limit":
+        # From now on no file grows.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    store, said = CallStore(Path(sys.argv[1])), []
+    asked = ("kept", b"d", 2), ("kept", b"o", 2), ("kept", b"d", 0), ("open", b"d", 1), ("new", b"d", 1)
+    for effect, digest, epoch in asked:
+        try:
+            begun = await store.begin(Wanted(("t", "s", effect), digest, epoch))
+            said.append([begun.verdict, begun.outcome])
+        except StoreFailed:
+            said.append(["failed", ""])
+    print(json.dumps(said))
+    await store.close()
+asyncio.run(main())
+"""
+KNOWN_ON_A_FULL_DISK = [["kept", "x"], ["conflict", ""], ["stale", ""], ["lost", ""], ["failed", ""]]
+
+
+def said_on_a_full_disk(path, how):
+    command = [sys.executable, "-c", ON_A_FULL_DISK, str(path), how]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout)
+
+
+async def two_calls(path):
+    """One that ended and one that did not."""
+    store = CallStore(path)
+    for effect in ("kept", "open"):
+        await store.begin(Wanted(("t", "s", effect), b"d", 1))
+    await store.finish(("t", "s", "kept"), "x")
+    return store
+
+
+async def test_a_process_that_starts_on_a_full_disk_answers_what_is_kept(tmp_path):
+    store = await two_calls(tmp_path / "s")
+    for name in ("s", "s-wal"):
+        # As a killed process leaves it: with its journal.
+        shutil.copy(tmp_path / name, tmp_path / name.replace("s", "k", 1))
+    await store.close()
+    assert not (tmp_path / "s-wal").exists()
+    for name in ("s", "k"):
+        assert await asyncio.to_thread(said_on_a_full_disk, tmp_path / name, "limit") == KNOWN_ON_A_FULL_DISK
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts file systems")
+async def test_a_small_file_system_that_is_full_still_answers_what_is_kept(tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(small)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("file systems can't be mounted here")
+    try:
+        await (await two_calls(small / "s")).close()
+        with pytest.raises(OSError, match="No space"):
+            (small / "filler").write_bytes(bytes(256 * 1024))
+        assert await asyncio.to_thread(said_on_a_full_disk, small / "s", "mount") == KNOWN_ON_A_FULL_DISK
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)

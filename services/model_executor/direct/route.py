@@ -17,7 +17,8 @@ from services.model_executor.direct.failures import CallRefused, Failure, clean
 from services.model_executor.direct.media import Fetcher
 from services.model_executor.direct.prompt import Call, read_call
 from services.model_executor.direct.retries import Attempts
-from services.model_executor.direct.store import CallStore, Key, StoreFailed, Wanted
+from services.model_executor.direct.rows import Key
+from services.model_executor.direct.store import CallStore, StoreFailed, Wanted
 from services.model_executor.direct.vendors import Vendor
 from services.model_executor.outcomes import failure, invalid_request
 from services.model_executor.routes import (

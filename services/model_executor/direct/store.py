@@ -1,7 +1,8 @@
 """Which direct calls were started, and what came of them (model-executor 13.7): a SQLite file.
 
 Replicas of one host share it. A call is written before its first request to a provider and again after it,
-so that no restart sends a started call a second time. The spend caps count in the same transactions.
+so that no restart sends a started call a second time. Both are on the disk before anybody goes on (SQLite's
+`synchronous=FULL`), so that no power cut does either. The spend caps count in the same transactions.
 """
 
 from __future__ import annotations
@@ -9,16 +10,27 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
+from services.common.sqlite_thread import SqliteThread, Work
 from services.model_executor.direct import caps as spending
 from services.model_executor.direct.caps import NOTHING, Cap, Cost, Spender
 from services.model_executor.direct.host_clock import HostClock, Moment
 from services.model_executor.direct.instances import Instances
+from services.model_executor.direct.rows import (
+    BUSY_S,
+    SCHEMA,
+    VERSION,
+    CallRow,
+    Key,
+    find,
+    find_without_writing,
+    sync_folder,
+)
 
 T = TypeVar("T")
 KEEP_MS: Final = 30 * 60 * 1000
@@ -28,20 +40,11 @@ MAX_KEPT_BYTES: Final = 256 * 1024 * 1024
 FORGET_MS: Final = 7 * 24 * 3600 * 1000
 """A call whose process died is known as lost for so long."""
 CALLS_PER_SWEEP: Final = 256
-BUSY_S: Final = 10.0
-"""How long a transaction waits for those of other processes."""
-VERSION: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS calls (
-  tenant TEXT NOT NULL, session TEXT NOT NULL, effect TEXT NOT NULL, digest BLOB NOT NULL,
-  epoch INTEGER NOT NULL, instance TEXT NOT NULL, wall_ms INTEGER NOT NULL, boot TEXT NOT NULL,
-  since_boot_ms INTEGER NOT NULL, size INTEGER NOT NULL, outcome TEXT, PRIMARY KEY (tenant, session, effect)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS calls_by_time ON calls (wall_ms);
-"""
+MAX_OWED: Final = 1_000
+MAX_OWED_BYTES: Final = 64 * 1024 * 1024
+"""What a full disk has refused is written when there is room again: so many entries, and so much text."""
 
 Verdict = Literal["fresh", "kept", "lost", "elsewhere", "conflict", "stale", "capped"]
-Key = tuple[str, str, str]
 
 
 class StoreFailed(Exception):
@@ -96,111 +99,133 @@ class CallStore:
         self.instance = instance or secrets.token_hex(8)
         self._instances = Instances(path, self.instance)
         self._address = ""
-        self._thread = ThreadPoolExecutor(1, "model-store")
-        self._db: sqlite3.Connection | None = None
+        self._file = SqliteThread("model-store", self._open)
+        self._owed: deque[tuple[int, Work[None]]] = deque()
+        self._owed_bytes = 0
         self._finished = 0
-        self._closed = False
 
     def listens(self, address: str) -> None:
         """Where this process is reached, for the others that share the file. To be said before the first call."""
         self._address = address
 
     async def begin(self, wanted: Wanted) -> Begun:
-        """Notes that a call starts, or says what is known of it. Raises StoreFailed."""
-        return await self._do(lambda db: self._begin(db, wanted))
+        """Notes that a call starts, or says what is known of it. Raises StoreFailed.
+
+        What is known is also said by a file that can't be written.
+        """
+        await self._pay()
+        try:
+            return await self._do(lambda db: self._begin(db, wanted))
+        except StoreFailed:
+            known = await self._look(wanted)
+            if known is None:
+                raise
+            return known
 
     async def finish(self, key: Key, outcome: str, cost: Cost | None = None) -> None:
-        """Notes what came of a call and what it cost. Raises StoreFailed."""
-        await self._do(lambda db: self._finish(db, key, outcome, cost))
+        """Notes what came of a call and what it cost. Raises StoreFailed; then it is noted later if it can be."""
+        await self._do_or_owe(lambda db: self._finish(db, key, outcome, cost), len(outcome))
 
     async def forget(self, key: Key) -> None:
-        """The call was cancelled: a re-send starts it anew. Raises StoreFailed."""
-        await self._do(lambda db: self._forget(db, key))
+        """The call was cancelled: a re-send starts it anew. Raises StoreFailed, as `finish`."""
+        await self._do_or_owe(lambda db: self._forget(db, key), 0)
 
     async def close(self) -> None:
         """Closes the file; a second time changes nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
+        await self._pay()
+        await self._file.close()
+        await asyncio.to_thread(self._instances.leave)
 
-    # In the thread
-
-    async def _do(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _do(self, work: Work[T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._in_thread, work)
+            return await self._file.do(work)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"The model-executor's store {self._path} can't be used: {error}.") from None
 
-    def _in_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        db = self._db if self._db is not None else self._open()
-        db.execute("BEGIN IMMEDIATE")
+    async def _do_or_owe(self, work: Work[None], size: int) -> None:
         try:
-            result = work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            # A full disk makes SQLite end the transaction by itself.
-            if db.in_transaction:
-                db.execute("ROLLBACK")
+            await self._do(work)
+        except StoreFailed:
+            self._owe(work, size)
             raise
-        return result
+
+    def _owe(self, work: Work[None], size: int) -> None:
+        self._owed.append((size, work))
+        self._owed_bytes += size
+        while len(self._owed) > MAX_OWED or self._owed_bytes > MAX_OWED_BYTES:
+            self._owed_bytes -= self._owed.popleft()[0]
+
+    async def _pay(self) -> None:
+        """Writes what could not be written before, up to the first that still can't."""
+        while self._owed:
+            size, work = self._owed.popleft()
+            try:
+                await self._do(work)
+            except StoreFailed:
+                self._owed.appendleft((size, work))
+                return
+            self._owed_bytes -= size
+
+    async def _look(self, wanted: Wanted) -> Begun | None:
+        """What is known of a call, without writing; None when it can't be said or the call is not known."""
+        try:
+            row = await self._file.aside(lambda: find_without_writing(self._path, wanted.key))
+        except (sqlite3.Error, OSError):
+            return None
+        return None if row is None else self._known(row, wanted, self._clock.now())
+
+    # In the thread
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._path.parent.exists():
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            sync_folder(self._path.parent.parent)
         self._instances.enter(self._address)
         db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             self._path.chmod(0o600)
             db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
+            # A started call has to be there after a power cut too, or it could be billed twice.
+            db.execute("PRAGMA synchronous = FULL")
             _prepare(db)
             self._instances.sweep()
             self._sweep(db, self._clock.now())
         except BaseException:
             db.close()
             raise
-        self._db = db
         return db
-
-    def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
-        self._instances.leave()
 
     # Transactions
 
     def _begin(self, db: sqlite3.Connection, wanted: Wanted) -> Begun:
         now = self._clock.now()
-        row = db.execute(
-            "SELECT digest, epoch, instance, outcome, wall_ms, boot, since_boot_ms FROM calls "
-            "WHERE tenant = ? AND session = ? AND effect = ?",
-            wanted.key,
-        ).fetchone()
-        if row is not None and row[3] is not None and now.since(Moment(*row[4:])) >= KEEP_MS:
-            row = None
-        if row is None:
+        row = find(db, wanted.key)
+        known = None if row is None else self._known(row, wanted, now)
+        if row is None or known is None:
             return self._fresh(db, wanted, now)
-        if row[0] != wanted.digest:
-            return Begun("conflict")
-        if wanted.epoch < row[1]:
-            return Begun("stale")
-        if wanted.epoch > row[1]:
+        if known.verdict not in ("conflict", "stale") and wanted.epoch > row.epoch:
             db.execute(
                 "UPDATE calls SET epoch = ? WHERE tenant = ? AND session = ? AND effect = ?",
                 (wanted.epoch, *wanted.key),
             )
-        if row[3] is not None:
-            return Begun("kept", row[3])
-        instance = row[2]
+        if known.verdict == "lost" and wanted.start:
+            self._own(db, wanted.key)
+        return known
+
+    def _known(self, row: CallRow, wanted: Wanted, now: Moment) -> Begun | None:
+        """What a row says of a call; None when it is too old to say anything."""
+        if row.outcome is not None and now.since(row.at) >= KEEP_MS:
+            return None
+        if row.digest != wanted.digest:
+            return Begun("conflict")
+        if wanted.epoch < row.epoch:
+            return Begun("stale")
+        if row.outcome is not None:
+            return Begun("kept", row.outcome)
         # A call of this very process that it doesn't know any more was given up by it.
-        if instance == self.instance or not self._instances.lives(instance):
-            if wanted.start:
-                self._own(db, wanted.key)
+        if row.instance == self.instance or not self._instances.lives(row.instance):
             return Begun("lost")
-        return Begun("elsewhere", instance=instance, address=self._instances.address(instance))
+        return Begun("elsewhere", instance=row.instance, address=self._instances.address(row.instance))
 
     def _fresh(self, db: sqlite3.Connection, wanted: Wanted, now: Moment) -> Begun:
         if wanted.must_be_known:
@@ -281,7 +306,7 @@ def _prepare(db: sqlite3.Connection) -> None:
     if version == 0:
         # Before the first release the table had other columns.
         db.execute("DROP TABLE IF EXISTS calls")
-    for statement in (_SCHEMA + spending.SCHEMA).split(";"):
+    for statement in (SCHEMA + spending.SCHEMA).split(";"):
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("COMMIT")
