@@ -28,6 +28,7 @@ from gateway.settings import SECRETS, GatewaySettings, SettingsError, Target, re
 from services.common.process import run_process
 from services.common.start import prepare_process
 from services.common.telemetry import Telemetry
+from services.common.tls import SETTINGS as TLS_SETTINGS
 
 START_BOUND_S: Final = 60.0
 Serve = Callable[[asyncio.Event, Callable[[str], None]], Awaitable[None]]
@@ -65,7 +66,11 @@ def plan(environ: Mapping[str, str], folder: Path) -> AllInOne:
     """Reads all settings. Raises SettingsError; nothing is started."""
     gateway = read_settings(environ)
     bearer = secrets.token_hex(32)
-    own = {name: value for name, value in environ.items() if name.removesuffix("_FILE") not in SECRETS}
+    own = {
+        name: value
+        for name, value in environ.items()
+        if name.removesuffix("_FILE") not in SECRETS and name not in TLS_SETTINGS
+    }
 
     def environment(name: str) -> Mapping[str, str]:
         return own | {"NYLORUN_GRPC_LISTEN": _socket(folder, name), "NYLORUN_GRPC_TOKEN": bearer}

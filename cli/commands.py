@@ -196,6 +196,28 @@ def tokens(folder: Path, /) -> int:
     return run_tokens(folder)
 
 
+@app.command(name="dev-ca")
+def dev_ca(
+    folder: Path,
+    /,
+    *,
+    host: Annotated[
+        list[str] | None,
+        Parameter(negative="", consume_multiple=False, help="One more host name or address of the services."),
+    ] = None,
+    days: Annotated[int, Parameter(help="How long the certificates are good.")] = 90,
+) -> int:
+    """Make a development certificate authority and a certificate for each process, in FOLDER.
+
+    For NYLORUN_GRPC_TLS=tls or mtls where no other authority is at hand; not for production. Run it again to
+    renew the certificates: running processes take them over. The certificates are for localhost and for the
+    names of the compose file.
+    """
+    from cli.dev_ca import run_dev_ca
+
+    return run_dev_ca(folder, host or (), days)
+
+
 @app.command
 def healthcheck(
     *,

@@ -29,7 +29,7 @@ def main(environ: Mapping[str, str]) -> int:
 
 async def _run(settings: GatewaySettings, stop: asyncio.Event, telemetry: Telemetry) -> None:
     async with connect(
-        settings.targets, settings.bearers, max_message_bytes=settings.max_message_bytes
+        settings.targets, settings.bearers, max_message_bytes=settings.max_message_bytes, tls=settings.tls
     ) as connected:
         await run(
             settings,

@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 3.0
 LOOPBACK: Final = "127.0.0.1"
@@ -107,7 +107,7 @@ def _check_grpc(service: GrpcService, environ: Mapping[str, str]) -> None:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    with grpc.insecure_channel(target) as channel:
+    with _channel(target, environ) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service.full_name), timeout=TIMEOUT_S)
@@ -118,6 +118,20 @@ def _check_grpc(service: GrpcService, environ: Mapping[str, str]) -> None:
             raise Unhealthy(f"{service.full_name} at {target} answers {code.name}.") from error
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unhealthy(f"{service.full_name} at {target} takes no work at the moment.")
+
+
+def _channel(target: str, environ: Mapping[str, str]) -> Any:
+    import grpc
+
+    mode = environ.get("NYLORUN_GRPC_TLS", "").strip()
+    if mode not in ("tls", "mtls") or target.startswith("unix:"):
+        return grpc.insecure_channel(target)
+    from cli.own_certificate import OwnCertificateUnusable, own_channel
+
+    try:
+        return own_channel(target, environ, mutual=mode == "mtls")
+    except OwnCertificateUnusable as error:
+        raise Unhealthy(str(error)) from error
 
 
 def _local(listen: str) -> str:

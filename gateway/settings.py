@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.common.server import refuse_tls
 from services.common.settings import Environment, SettingsError, refuse_foreign
+from services.common.tls import TlsSettings, read_tls
 
 __all__ = [
     "SECRETS",
@@ -71,6 +71,7 @@ class ServiceSettings:
     targets: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    tls: TlsSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class GatewaySettings:
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     stop_grace_ms: int = DEFAULT_STOP_GRACE_MS
     log_level: str = "info"
+    tls: TlsSettings | None = None
     record_folder: str | None = None
     record_file_bytes: int = DEFAULT_RECORD_FILE_BYTES
     record_folder_bytes: int = DEFAULT_RECORD_FOLDER_BYTES
@@ -143,6 +145,7 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
         max_message_bytes=services.max_message_bytes,
         stop_grace_ms=stop_grace_ms,
         log_level=log_level,
+        tls=services.tls,
         record_folder=record_folder,
         record_file_bytes=record_file_bytes,
         record_folder_bytes=record_folder_bytes,
@@ -160,15 +163,15 @@ def read_service_settings(environ: Mapping[str, str]) -> ServiceSettings:
 
 def _read_services(env: Environment, *, split: bool) -> ServiceSettings:
     targets = _read_targets(env) if split else {}
-    bearers = _read_bearers(env, targets) if split else {}
-    refuse_tls(env)
+    tls = read_tls(env, "client")
+    bearers = _read_bearers(env, targets, tls) if split else {}
     max_message_bytes = env.integer(
         "NYLORUN_GRPC_MAX_MESSAGE_BYTES",
         DEFAULT_MAX_MESSAGE_BYTES,
         MIN_MAX_MESSAGE_BYTES,
         MAX_MAX_MESSAGE_BYTES,
     )
-    return ServiceSettings(targets, bearers, max_message_bytes)
+    return ServiceSettings(targets, bearers, max_message_bytes, tls)
 
 
 def without_userinfo(url: str) -> str:
@@ -249,7 +252,9 @@ def _address_problem(address: str) -> str | None:
     return None
 
 
-def _read_bearers(env: Environment, targets: Mapping[str, tuple[Target, ...]]) -> dict[str, str]:
+def _read_bearers(
+    env: Environment, targets: Mapping[str, tuple[Target, ...]], tls: TlsSettings | None
+) -> dict[str, str]:
     common = env.hex_token(_COMMON_TOKEN, several=True)
     bearers: dict[str, str] = {}
     for name in SERVICES:
@@ -257,6 +262,8 @@ def _read_bearers(env: Environment, targets: Mapping[str, tuple[Target, ...]]) -
         token = own or common
         if token is not None:
             bearers[name] = token
-        elif any(not shard.target.startswith("unix:") for shard in targets.get(name, ())):
+        elif (tls is None or not tls.mutual) and any(
+            not shard.target.startswith("unix:") for shard in targets.get(name, ())
+        ):
             env.problem(f"{_TOKEN_SETTINGS[name]} or {_COMMON_TOKEN} is required to reach {name} over TCP.")
     return bearers

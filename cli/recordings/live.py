@@ -165,7 +165,12 @@ class LiveServices:
         forget_secrets(SECRETS)
         settings = self._settings
         connected = await self._stack.enter_async_context(
-            connect(settings.targets, settings.bearers, max_message_bytes=settings.max_message_bytes)
+            connect(
+                settings.targets,
+                settings.bearers,
+                max_message_bytes=settings.max_message_bytes,
+                tls=settings.tls,
+            )
         )
         try:
             await asyncio.wait_for(connected.services_ready(), READY_LIMIT_S)

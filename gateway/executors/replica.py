@@ -18,6 +18,7 @@ from gateway.executors.timings import ExecutorTimings
 from services.common.channel import bearer, open_channel
 from services.common.logs import get_logger
 from services.common.metadata import Metadata
+from services.common.tls import CertificateFiles
 from services.common.version import API_MAJOR
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -42,12 +43,17 @@ class Replica:
         timings: ExecutorTimings,
         max_message_bytes: int,
         on_change: Callable[[], None],
+        files: CertificateFiles | None = None,
+        server_name: str | None = None,
     ) -> None:
         self.name = name
         """What hashes rank: the shard's name, else the address."""
         self.address = address
         self.bearer: Metadata = bearer(token)
-        self.channel = open_channel(address, max_message_bytes=max_message_bytes)
+        self._max_message_bytes = max_message_bytes
+        self._files = files
+        self._server_name = server_name
+        self.channel = self._open()
         self.admin = admin_pb2_grpc.AdminStub(self.channel)
         self.callables: dict[str, Any] = {}
         """Callables of the channel by rpc: making one costs more than a call."""
@@ -70,6 +76,8 @@ class Replica:
         self._complained: str | None = None
         self._asked = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._renewing: asyncio.Task[None] | None = None
+        self._ending: dict[asyncio.Task[None], grpc.aio.Channel] = {}
         self._quick_s: float | None = None
         self._serving = False
         self.closed = False
@@ -106,17 +114,52 @@ class Replica:
             asyncio.create_task(self._describe_again(), name=f"describe {self.address}"),
         ]
 
+    def _open(self) -> grpc.aio.Channel:
+        return open_channel(
+            self.address,
+            max_message_bytes=self._max_message_bytes,
+            tls=None if self._files is None else self._files.pem,
+            server_name=self._server_name,
+        )
+
+    def renew_channel(self) -> None:
+        """Dials again with the newest certificates. The new channel takes over once it is connected; calls that
+        run then end on the old one."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+        self._renewing = asyncio.create_task(self._renew(), name=f"new channel to {self.address}")
+
+    async def _renew(self) -> None:
+        channel = self._open()
+        try:
+            await channel.channel_ready()
+        except asyncio.CancelledError:
+            await channel.close(None)
+            raise
+        old, watch = self.channel, self._tasks[0]
+        self.channel = channel
+        self.admin = admin_pb2_grpc.AdminStub(channel)
+        self.callables = {}
+        self._tasks[0] = asyncio.create_task(self._watch_health(), name=f"health of {self.address}")
+        watch.cancel()
+        ending = asyncio.create_task(old.close(self._timings.certificates_end))
+        self._ending[ending] = old
+        ending.add_done_callback(lambda ended: self._ending.pop(ended, None))
+
     async def close(self) -> None:
         """Stops watching and ends every call on the channel."""
-        for task in self._tasks:
+        channels = [*self._ending.values(), self.channel]
+        tasks = [*self._tasks, *self._ending, *(() if self._renewing is None else (self._renewing,))]
+        for task in tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks:
+            await asyncio.wait(tasks)
         self._settle_later(None)
         self._healthy = False
         self.closed = True
         self._settle()
-        await self.channel.close(None)
+        for channel in channels:
+            await channel.close(None)
 
     def misconfigured(self, problem: str) -> None:
         """A call was refused for its credentials: no further one is sent until a poll gets through."""
@@ -174,7 +217,11 @@ class Replica:
         except grpc.aio.AioRpcError as error:
             self._missed += 1
             if error.code() in _CONFIGURATION:
-                self._complain("It refuses this gateway's bearer token.")
+                self._complain(
+                    "It refuses this gateway's bearer token."
+                    if error.code() is grpc.StatusCode.UNAUTHENTICATED
+                    else "It does not allow the names in this gateway's certificate."
+                )
             elif self._missed >= self._timings.describe_failures and self._healthy:
                 self._complain(f"It does not answer ({error.code().name}).")
             self._settle()

@@ -11,6 +11,7 @@ from gateway.executors.replica import Replica
 from gateway.executors.targets import DnsName, read_target, resolve
 from gateway.executors.timings import ExecutorTimings
 from services.common.logs import get_logger
+from services.common.tls import CertificateFiles
 
 
 class NamedTarget(Protocol):
@@ -44,6 +45,7 @@ class ReplicaSet:
         timings: ExecutorTimings,
         max_message_bytes: int,
         sharded: bool = False,
+        files: CertificateFiles | None = None,
     ) -> None:
         self.service = service
         self.full_name = full_name
@@ -53,6 +55,7 @@ class ReplicaSet:
         self._token = token
         self._timings = timings
         self._max_message_bytes = max_message_bytes
+        self._files = files
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
         self._was_ready = False
@@ -69,7 +72,7 @@ class ReplicaSet:
                 self._spawn(self._follow(target, addresses))
             else:
                 for address in addresses.addresses:
-                    self._add(target.name if self.sharded else address, address)
+                    self._add(target.name if self.sharded else address, address, None)
 
     async def close(self) -> None:
         """Closes every channel; calls in flight end."""
@@ -81,6 +84,11 @@ class ReplicaSet:
         replicas, self.replicas = self.replicas, []
         for replica in replicas:
             await replica.close()
+
+    def renew_channels(self) -> None:
+        """The certificate files changed: every replica gets a new channel."""
+        for replica in self.replicas:
+            replica.renew_channel()
 
     # What is there.
 
@@ -156,7 +164,7 @@ class ReplicaSet:
 
     # Inside.
 
-    def _add(self, name: str, address: str) -> None:
+    def _add(self, name: str, address: str, host: str | None) -> None:
         replica = Replica(
             name,
             address,
@@ -166,6 +174,8 @@ class ReplicaSet:
             timings=self._timings,
             max_message_bytes=self._max_message_bytes,
             on_change=self._notice,
+            files=self._files,
+            server_name=host,
         )
         self.replicas.append(replica)
         replica.start()
@@ -195,7 +205,7 @@ class ReplicaSet:
                 self._spawn(self._retire(replica))
             for address in found:
                 if address not in known:
-                    self._add(target.name if self.sharded else address, address)
+                    self._add(target.name if self.sharded else address, address, name.host)
                     known[address] = self.replicas[-1]
             await asyncio.sleep(self._timings.resolve_every)
 

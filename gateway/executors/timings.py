@@ -42,6 +42,10 @@ class ExecutorTimings:
     """A replica that missed so many in a row takes no new calls."""
     resolve_every: float = 5.0
     """How often a DNS name's addresses are asked for."""
+    certificates_every: float = 5.0
+    """How often the certificate files are looked at."""
+    certificates_end: float = 2_000.0
+    """How long calls may go on over a channel with older certificates: longer than the longest call."""
     watch_pause: float = 0.05
     """Before another health watch."""
     watch_grace: float = 0.3

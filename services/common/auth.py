@@ -7,6 +7,7 @@ from typing import Final
 
 EXEMPT_PREFIX: Final = "/grpc.health.v1.Health/"
 REFUSAL_TEXT: Final = "The bearer token is missing or wrong."
+STRANGER_TEXT: Final = "No name in the client's certificate is an allowed one."
 _SCHEME: Final = "bearer "
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -10,6 +10,7 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 
 from services.common.metadata import AUTHORIZATION, Metadata
+from services.common.tls import Pem, channel_credentials
 
 DEFAULT_MAX_MESSAGE_BYTES: Final = 65 * 1024 * 1024
 
@@ -42,13 +43,27 @@ def bearer(token: str | None) -> Metadata:
     return ((AUTHORIZATION, f"Bearer {first}"),) if first else ()
 
 
-def open_channel(target: str, *, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> grpc.aio.Channel:
+def open_channel(
+    target: str,
+    *,
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    tls: Pem | None = None,
+    server_name: str | None = None,
+) -> grpc.aio.Channel:
     """A channel to one address (`host:port`, `ipv4:a:p`, `unix:/path`, `dns:///name:port`).
+
+    With `tls`, the server must show a certificate for `server_name`, or for the target's host without one.
+    A Unix socket is dialled without TLS.
 
     The bearer goes with each call (`bearer`), not with the channel: gRPC lets no credentials onto a
     connection without TLS, and client interceptors would cost each call a task.
     """
-    options: list[tuple[str, int | str]] = channel_options(max_message_bytes)
+    options: list[tuple[str, Any]] = channel_options(max_message_bytes)
     if target.startswith("unix:"):
         options.append(("grpc.default_authority", "localhost"))
+    elif tls is not None:
+        if server_name is not None:
+            # Targets are addresses by now; the certificate is one for the name they were found by.
+            options.append(("grpc.ssl_target_name_override", server_name))
+        return grpc.aio.secure_channel(target, channel_credentials(tls), options=options)
     return grpc.aio.insecure_channel(target, options=options)

@@ -18,10 +18,11 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 # isort: split
 import grpc
 
-from services.common.auth import EXEMPT_PREFIX, REFUSAL_TEXT, BearerCheck
+from services.common.auth import EXEMPT_PREFIX, REFUSAL_TEXT, STRANGER_TEXT, BearerCheck
 from services.common.errors import answer_exception
 from services.common.logs import trace_context
 from services.common.metadata import AUTHORIZATION, RUN_TOKEN, TRACEPARENT, run_token
+from services.common.tls import client_names
 
 _ENDLESS: Final = (
     "/grpc.health.v1.Health/",
@@ -36,11 +37,13 @@ Spanner = Callable[[str, Any], Any]
 class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
     """The handlers of a server. Generated code adds them to `as_server`.
 
-    `spans`, when given, makes a context manager around each handler.
+    `spans`, when given, makes a context manager around each handler. Where `clients` are given, a caller's
+    certificate must carry one of these names, except for health.
     """
 
-    def __init__(self, check: BearerCheck, spans: Spanner | None = None) -> None:
+    def __init__(self, check: BearerCheck, spans: Spanner | None = None, clients: Sequence[str] = ()) -> None:
         self._check = check
+        self._clients = frozenset(clients)
         self._spans = spans
         self._handlers: dict[str, Any] = {}
         self._refusing: dict[str, Any] = {}
@@ -56,7 +59,9 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         """Takes the handlers of a service."""
         for name, handler in method_handlers.items():
             method = f"/{service_name}/{name}"
-            self._handlers[method] = _rebuild(handler, self._wrap(method, _behavior(handler)))
+            self._handlers[method] = self._only_for_clients(
+                method, _rebuild(handler, self._wrap(method, _behavior(handler)))
+            )
             self._refusing[method] = _rebuild(handler, _refuse)
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
@@ -128,6 +133,29 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
                     self._leave()
 
         return call
+
+    def _only_for_clients(self, method: str, handler: Any) -> Any:
+        """gRPC names the peer in a handler's context only, so this check stands around the handler."""
+        behavior, clients = _behavior(handler), self._clients
+        if not clients or method.startswith(EXEMPT_PREFIX):
+            return handler
+
+        if inspect.isasyncgenfunction(behavior):
+
+            async def stream(request: Any, context: Any) -> Any:
+                if clients.isdisjoint(client_names(context.auth_context())):
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, STRANGER_TEXT)
+                async for reply in behavior(request, context):
+                    yield reply
+
+            return _rebuild(handler, stream)
+
+        async def call(request: Any, context: Any) -> Any:
+            if clients.isdisjoint(client_names(context.auth_context())):
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, STRANGER_TEXT)
+            return await behavior(request, context)
+
+        return _rebuild(handler, call)
 
 
 def _behavior(handler: Any) -> Callable[..., Any]:

@@ -30,6 +30,14 @@ from services.common.process import StartFailed
 from services.common.served import HasCloseTime, HasReadiness, ServedService
 from services.common.settings import Environment, refuse_foreign
 from services.common.telemetry import Telemetry
+from services.common.tls import (
+    CLIENTS,
+    CertificateFiles,
+    CertificatesUnusable,
+    TlsSettings,
+    read_tls,
+    server_credentials,
+)
 
 MIB: Final = 1024 * 1024
 DEFAULT_MAX_MESSAGE_BYTES: Final = 64 * MIB + MIB
@@ -38,6 +46,7 @@ DEFAULT_MAX_MESSAGE_BYTES: Final = 64 * MIB + MIB
 _TOKEN: Final = "NYLORUN_GRPC_TOKEN"
 SECRETS: Final = (_TOKEN,)
 _UNIX: Final = "unix:"
+_OPEN_PORT: Final = f"a TCP port is never served without a token, or mtls with {CLIENTS}."
 _CLOSE_SHARE: Final = 1 / 3
 """The part of the stop grace that is kept for closing children and sandboxes, where a service does not say."""
 _MOST_CLOSE_S: Final = 20.0
@@ -66,7 +75,8 @@ def calls_share_s(grace_s: float, close_s: float | None) -> float:
 class ServerSettings:
     """How a service listens.
 
-    `listen` is `host:port` or `unix:/path`; `token` is a comma list of bearers or None (Unix sockets only);
+    `listen` is `host:port` or `unix:/path`; `token` is a comma list of bearers or None (Unix sockets, and mTLS
+    with allowed clients); `tls` counts for TCP;
     `max_message_bytes` bounds both directions; times are milliseconds.
     """
 
@@ -77,6 +87,7 @@ class ServerSettings:
     stop_grace_ms: int = 15_000
     drain_delay_ms: int = 0
     log_level: str = "info"
+    tls: TlsSettings | None = None
 
     @property
     def unix_path(self) -> str | None:
@@ -91,14 +102,14 @@ def read_server_settings(env: Environment, default_listen: str) -> ServerSetting
         env.problem("NYLORUN_HARNESS_TOKEN belongs to the gateway; this process refuses to start with it.")
     listen = env.text("NYLORUN_GRPC_LISTEN", default_listen) or default_listen
     token = env.hex_token(_TOKEN, several=True)
+    tls = read_tls(env, "server")
     if listen.startswith(_UNIX):
         if not listen[len(_UNIX) :].startswith("/"):
             env.problem("NYLORUN_GRPC_LISTEN must name an absolute path after unix:.")
     elif not _is_host_port(listen):
         env.problem("NYLORUN_GRPC_LISTEN must be host:port or unix:/path.")
-    elif token is None and not any(_TOKEN in problem for problem in env.problems):
-        env.problem(f"{_TOKEN} is required: a TCP port is never served without a token.")
-    refuse_tls(env)
+    elif token is None and not _knows_clients(tls) and not any(_TOKEN in problem for problem in env.problems):
+        env.problem(f"{_TOKEN} is required: {_OPEN_PORT}")
     return ServerSettings(
         listen=listen,
         token=token,
@@ -109,23 +120,14 @@ def read_server_settings(env: Environment, default_listen: str) -> ServerSetting
         stop_grace_ms=env.integer("NYLORUN_STOP_GRACE_MS", 15_000, 100, 3_600_000),
         drain_delay_ms=env.integer("NYLORUN_DRAIN_DELAY_MS", 0, 0, 600_000),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("info", "debug"), "info"),
+        tls=tls,
     )
 
 
-def refuse_tls(env: Environment) -> None:
-    """Notes a problem for `tls` and `mtls` (and for certificates without them): not built yet."""
-    mode = env.choice("NYLORUN_GRPC_TLS", ("off", "tls", "mtls"), "off")
-    if mode != "off":
-        env.problem(f"NYLORUN_GRPC_TLS={mode} is not built yet; use off, behind a mesh or a private network.")
-        return
-    for name in (
-        "NYLORUN_GRPC_CERT_FILE",
-        "NYLORUN_GRPC_KEY_FILE",
-        "NYLORUN_GRPC_CA_FILE",
-        "NYLORUN_GRPC_ALLOWED_CLIENTS",
-    ):
-        if env.text(name):
-            env.problem(f"{name} is set but TLS is not built yet; unset it.")
+def _knows_clients(tls: TlsSettings | None) -> bool:
+    """Without a token a client is known by its certificate. One of the CA is not enough: children of a
+    service may be able to read that service's own."""
+    return tls is not None and tls.mutual and bool(tls.allowed_clients)
 
 
 def _is_host_port(listen: str) -> bool:
@@ -159,7 +161,8 @@ class Port:
     def __init__(self, service: ServedService, settings: ServerSettings, telemetry: Telemetry) -> None:
         self._service = service
         self._settings = settings
-        self._edge = Edge(BearerCheck(settings.token), telemetry.server_span)
+        clients = settings.tls.allowed_clients if settings.tls and settings.unix_path is None else ()
+        self._edge = Edge(BearerCheck(settings.token), telemetry.server_span, clients)
         self._server = grpc.aio.server(handlers=[self._edge], options=server_options(settings))
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         self._drainer = admin.Drainer(service)
@@ -194,10 +197,17 @@ class Port:
         path = self._settings.unix_path
         if path is not None:
             self._check_folder(Path(path))
-        elif self._settings.token is None:
-            raise StartFailed(f"{self._settings.listen}: a TCP port is never served without a token.")
+        elif self._settings.token is None and not _knows_clients(self._settings.tls):
+            raise StartFailed(f"{self._settings.listen}: {_OPEN_PORT}")
+        tls = self._settings.tls if path is None else None
         try:
-            port = self._server.add_insecure_port(self._settings.listen)
+            if tls is None:
+                port = self._server.add_insecure_port(self._settings.listen)
+            else:
+                credentials = server_credentials(CertificateFiles(tls), mutual=tls.mutual)
+                port = self._server.add_secure_port(self._settings.listen, credentials)
+        except CertificatesUnusable as error:
+            raise StartFailed(str(error)) from None
         except RuntimeError as error:
             raise StartFailed(
                 f"Can't listen on {self._settings.listen}; is it in use? NYLORUN_GRPC_LISTEN names the address."

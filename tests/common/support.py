@@ -60,6 +60,7 @@ async def served(
     max_message_bytes: int = 65 * 1024 * 1024,
     telemetry: Any = None,
     drain_delay_ms: int = 0,
+    tls: Any = None,
 ) -> AsyncIterator[Served]:
     """Serves on a Unix socket (or `listen`) and ends everything afterwards."""
     with socket_folder() as folder:
@@ -69,6 +70,7 @@ async def served(
             stop_grace_ms=stop_grace_ms,
             max_message_bytes=max_message_bytes,
             drain_delay_ms=drain_delay_ms,
+            tls=tls,
         )
         stop = asyncio.Event()
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -154,16 +154,6 @@ def test_listen_addresses_that_make_no_sense_are_refused(listen):
     assert "NYLORUN_GRPC_LISTEN" in env.problems[0]
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [{"NYLORUN_GRPC_TLS": "tls"}, {"NYLORUN_GRPC_TLS": "mtls"}, {"NYLORUN_GRPC_CERT_FILE": "/x"}],
-)
-def test_tls_is_refused_as_not_built(variables):
-    env = Environment({"NYLORUN_GRPC_TOKEN": HEX, **variables})
-    read_server_settings(env, "0.0.0.0:4420")
-    assert "not built yet" in env.problems[0]
-
-
 def test_the_token_never_stands_in_the_repr_of_the_settings():
     env = Environment({"NYLORUN_GRPC_TOKEN": HEX})
     assert HEX not in repr(read_server_settings(env, "0.0.0.0:4420"))
