@@ -148,8 +148,10 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             **_taken_over(plan.environ, *GATE_SETTINGS),
             **(plan.gate.settings(plan.environ) if plan.gate is not None else {}),
         }
+    gate = {} if plan.gate is None else {"NYLORUN_GATES_URL": plan.gate_url()}
     if name == GATEWAY:
-        return {
+        # It asks no gate itself; its log says by which one remote servers are reached.
+        return gate | {
             "NYLORUN_HARNESS_URL": f"ws://{HOST}:{ports.core_harness}/nylorun/harness/v1",
             "NYLORUN_HARNESS_TOKEN_FILE": str(state.token_file("harness")),
             "NYLORUN_HARNESS_HEALTH_PORT": str(ports.health),
@@ -172,7 +174,6 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
         return common | _model_settings(plan)
     if name == SANDBOX:
         return common | _taken_over(plan.environ, *SANDBOX_SETTINGS)
-    gate = {} if plan.gate is None else {"NYLORUN_GATES_URL": plan.gate_url()}
     return common | gate | _taken_over(plan.environ, *MCP_SETTINGS)
 
 

@@ -5,7 +5,7 @@ import subprocess
 from cli.demo import demo_environment
 from cli.gate_choice import GateChoice
 from cli.ports import Ports
-from cli.stack import GATE, MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
+from cli.stack import GATE, GATEWAY, MCP, MODEL, ORDER, SANDBOX, StackPlan, process_specs
 from cli.state import StateFolder
 
 
@@ -54,7 +54,7 @@ def test_a_gate_is_started_for_the_pool_alone_and_only_when_it_was_chosen(tmp_pa
     found = environments(tmp_path, gate, FAR_TOKEN="secret")
     assert {name for name in ORDER if "FAR_TOKEN" in found[name]} == {GATE}
     assert found[GATE]["WHIPPLETREE_TOOL_GATE_CONFIG"] == str(tmp_path / "gate.toml")
-    assert {name for name in ORDER if "NYLORUN_GATES_URL" in found[name]} == {MCP}
+    assert {name for name in ORDER if "NYLORUN_GATES_URL" in found[name]} == {MCP, GATEWAY}
     assert found[MCP]["NYLORUN_GATES_URL"] == "http://127.0.0.1:4100"
 
 
