@@ -17,6 +17,9 @@ from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
+from services.common.logs import trace_context
+from services.common.metadata import TRACEPARENT
+
 SILENCE_MS: Final = 630_000
 """No byte for so long is a failure: above the gate's own limits for a call, below its one for requests."""
 QUICK_S: Final = 2.0
@@ -102,7 +105,10 @@ class GateHttp:
         try:
             async with asyncio.timeout(self.silence_s) as bound:
                 async with self._session().post(
-                    URL(self.origin + path, encoded=True), data=sent, headers=headers, allow_redirects=False
+                    URL(self.origin + path, encoded=True),
+                    data=sent,
+                    headers={**headers, **_trace()},
+                    allow_redirects=False,
                 ) as response:
                     return Answered(response.status, await self._read(response))
         except TimeoutError:
@@ -134,7 +140,7 @@ class GateHttp:
                 async with self._session().post(
                     URL(self.origin + path, encoded=True),
                     data=body or None,
-                    headers={**headers, **length},
+                    headers={**headers, **length, **_trace()},
                     allow_redirects=False,
                 ) as response:
                     await response.read()
@@ -143,6 +149,12 @@ class GateHttp:
         """Closes what is open."""
         if self._made is not None:
             await self._made.close()
+
+
+def _trace() -> dict[str, str]:
+    """The trace of the call that is served, where there is one (operations 12.11)."""
+    trace = trace_context.get()
+    return {} if trace is None else {TRACEPARENT: trace}
 
 
 def component(text: str) -> str:

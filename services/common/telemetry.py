@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from services.common.metadata import TRACEPARENT, find
 FLUSH_S: Final = 2.0
 _RANDOM: Final = random.Random()
 """Ids of traces are no secrets: a system call per call would cost more than the rest of them."""
+_TRACEPARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
@@ -31,6 +33,11 @@ def traceparent(trace_id: str) -> str:
     return f"00-{trace_id}-{_RANDOM.getrandbits(64):016x}-00"
 
 
+def traceparent_of(text: str | None) -> str | None:
+    """The text when it is a traceparent of the version that is in use; None for everything else."""
+    return text if text is not None and _TRACEPARENT.fullmatch(text) else None
+
+
 class Telemetry:
     """Tracing that makes no spans."""
 
@@ -42,6 +49,12 @@ class Telemetry:
         self, name: str, attributes: Mapping[str, str], parent: str | None = None
     ) -> contextlib.AbstractContextManager[str | None]:
         """A span around a block; gives the traceparent to send on (the parent's own without spans)."""
+        return contextlib.nullcontext(parent)
+
+    def incoming(
+        self, name: str, attributes: Mapping[str, str], parent: str | None
+    ) -> contextlib.AbstractContextManager[str | None]:
+        """The same around the work for a request that came in."""
         return contextlib.nullcontext(parent)
 
     async def flush(self) -> None:
@@ -83,6 +96,14 @@ class _OtlpTelemetry(Telemetry):
         from opentelemetry.trace import SpanKind
 
         with self._run(name, attributes, parent, SpanKind.CLIENT) as sent:
+            yield sent
+
+    @contextlib.contextmanager
+    def incoming(self, name: str, attributes: Mapping[str, str], parent: str | None) -> Iterator[str | None]:
+        """A server span; as `span`."""
+        from opentelemetry.trace import SpanKind
+
+        with self._run(name, attributes, parent, SpanKind.SERVER) as sent:
             yield sent
 
     @contextlib.contextmanager

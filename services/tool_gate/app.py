@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
@@ -13,7 +13,9 @@ from aiohttp.typedefs import Handler
 
 from protocol.jsjson import Parsed, dumps_bytes
 from services.common.hosts import HostCheck
-from services.common.logs import error_text, get_logger
+from services.common.logs import error_text, get_logger, trace_context
+from services.common.metadata import TRACEPARENT
+from services.common.telemetry import Telemetry, traceparent_of
 from services.tool_gate import answers
 from services.tool_gate.bodies import MAX_BODY_BYTES, call_request, read_json, server_request
 from services.tool_gate.calls import KeyedCalls
@@ -39,6 +41,7 @@ class Gate:
     ready: Callable[[], bool]
     request_s: float
     """What one request to the gate may take."""
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
 
 class GateRoutes:
@@ -49,7 +52,9 @@ class GateRoutes:
 
     def application(self) -> web.Application:
         """The application with its routes and what every request passes through."""
-        app = web.Application(middlewares=[_answer_errors, self._check_host], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(
+            middlewares=[self._trace, _answer_errors, self._check_host], client_max_size=MAX_BODY_BYTES
+        )
         app.add_routes(
             [
                 web.post(f"{BASE}/mcp/connect", self._connect),
@@ -71,6 +76,17 @@ class GateRoutes:
                 ]
             )
         return app
+
+    @web.middleware
+    async def _trace(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        # A path names effects; its pattern does not.
+        route = resource.canonical if resource is not None else "unknown"
+        parent = traceparent_of(request.headers.get(TRACEPARENT))
+        attributes = {"http.request.method": request.method, "http.route": route}
+        with self._gate.telemetry.incoming(f"{request.method} {route}", attributes, parent) as trace:
+            trace_context.set(trace)
+            return await handler(request)
 
     @web.middleware
     async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:

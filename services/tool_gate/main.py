@@ -16,9 +16,10 @@ import aiohttp
 from aiohttp import web
 
 from services.common.hosts import HostCheck
-from services.common.logs import configure_logging, get_logger
+from services.common.logs import get_logger
 from services.common.process import StartFailed, run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 from services.tool_gate.app import Gate, GateRoutes
 from services.tool_gate.calls import KeyedCalls
 from services.tool_gate.core import CoreSessions
@@ -52,9 +53,12 @@ async def run(
     on_ready: Callable[[Ready], None] | None = None,
     *,
     load_connector: Callable[[], Connector] | None = None,
+    telemetry: Telemetry | None = None,
 ) -> None:
     """Serves until `stop` is set, then drains. Raises StartFailed when it can't listen or open its file."""
+    traces = telemetry or Telemetry()
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(traces.flush)
         rows = CallRows(settings.database)
         stack.push_async_callback(rows.close)
         try:
@@ -77,12 +81,17 @@ async def run(
             ),
             sessions=CoreSessions(http, settings.core_url, settings.core_token),
             servers=ToolServers(
-                pool, settings.config, load_connector or partial(load_opener, settings.request_s)
+                pool,
+                settings.config,
+                load_connector or partial(load_opener, settings.request_s),
+                telemetry=traces,
+                traceparent=settings.traceparent,
             ),
             calls=calls,
             faults=faults,
             ready=lambda: not stop.is_set(),
             request_s=REQUEST_S,
+            telemetry=traces,
         )
         runner = web.AppRunner(
             GateRoutes(gate).application(),
@@ -138,12 +147,16 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_logging("tool-gate", settings.log_level)
+    telemetry = prepare_process(
+        "tool-gate",
+        environ,
+        log_level=settings.log_level,
+        secrets=(*SECRETS, *settings.config.variables()),
+        traced_as="tool-gate",
+    )
     # It logs malformed requests with a piece of what came, which may be a token.
     logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
-    set_not_dumpable()
-    forget_secrets((*SECRETS, *settings.config.variables()))
-    return run_process(lambda stop: run(settings, stop), uvloop=False)
+    return run_process(lambda stop: run(settings, stop, telemetry=telemetry), uvloop=False)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from protocol.mcp_servers import ServerDeclared
-from services.common.logs import get_logger
+from services.common.logs import get_logger, trace_context
+from services.common.telemetry import Telemetry
 from services.tool_gate import answers
 from services.tool_gate.bodies import CallRequest, ServerRequest
 from services.tool_gate.cleaning import as_json
@@ -29,15 +30,23 @@ class ToolServers:
     """Requests to the servers of sessions.
 
     `load_connector` gives what makes connections; it is called at the first one, in a thread, because the
-    SDK takes a second and 30 MB to load.
+    SDK takes a second and 30 MB to load. With `traceparent` servers are told the trace of a call in its `_meta`.
     """
 
     def __init__(
-        self, pool: UpstreamPool, config: GateConfig, load_connector: Callable[[], Connector]
+        self,
+        pool: UpstreamPool,
+        config: GateConfig,
+        load_connector: Callable[[], Connector],
+        *,
+        telemetry: Telemetry | None = None,
+        traceparent: bool = False,
     ) -> None:
         self._pool = pool
         self._config = config
         self._load_connector = load_connector
+        self._telemetry = telemetry or Telemetry()
+        self._traceparent = traceparent
         self._connector: Connector | None = None
         self._loading = asyncio.Lock()
 
@@ -66,9 +75,19 @@ class ToolServers:
     async def call(self, request: CallRequest, servers: Servers) -> str:
         """A tool call."""
         params = {"name": as_json(request.name), "arguments": as_json(request.arguments)}
+        attributes = {
+            "mcp.method.name": "tools/call",
+            "gen_ai.tool.name": request.name,
+            "nylorun.session.id": request.server.session_id,
+            "nylorun.effect.id": request.effect_id,
+        }
 
         async def ask(upstream: Upstream) -> str:
-            return await _text(await upstream.request("tools/call", params), upstream)
+            name = f"tools/call {request.name}"
+            with self._telemetry.span(name, attributes, trace_context.get()) as trace:
+                meta = {"_meta": {"traceparent": trace}} if self._traceparent and trace is not None else {}
+                result = await upstream.request("tools/call", {**params, **meta})
+            return await _text(result, upstream)
 
         return await self._ask(request.server, servers, ask, call=True)
 

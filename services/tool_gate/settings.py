@@ -46,6 +46,7 @@ class Settings:
     request_s: float = REQUEST_MS / 1000
     drain_s: float = DRAIN_MS / 1000
     faults: bool = False
+    traceparent: bool = False
     log_level: str = "info"
 
 
@@ -92,6 +93,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         request_s=seconds("WHIPPLETREE_TOOL_GATE_REQUEST_MS", REQUEST_MS / 1000),
         drain_s=seconds("WHIPPLETREE_TOOL_GATE_DRAIN_MS", DRAIN_MS / 1000),
         faults=faults,
+        traceparent=env.flag("WHIPPLETREE_TOOL_GATE_TRACEPARENT", False),
         log_level=env.choice("NYLORUN_LOG_LEVEL", ("debug", "info"), "info"),
     )
     env.finish()

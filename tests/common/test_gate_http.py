@@ -16,6 +16,7 @@ from services.common.gate_http import (
     GateUnreachable,
     component,
 )
+from services.common.logs import trace_context
 from tests.common.support import BOUND_S
 from tests.doubles.http import HttpDouble, serving
 
@@ -44,6 +45,18 @@ async def post(gate, body=b"{}", **settings):
             return await http.post("/nylorun/v1/x", body, {"Content-Type": "application/json"})
     finally:
         await http.close()
+
+
+async def test_a_request_carries_the_trace_that_is_served_and_none_where_there_is_none():
+    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    async with serving(Gate()) as gate:
+        await post(gate)
+        token = trace_context.set(trace)
+        try:
+            await post(gate)
+        finally:
+            trace_context.reset(token)
+    assert [request.headers.get("traceparent") for request in gate.requests] == [None, trace]
 
 
 async def reset(request, wire):

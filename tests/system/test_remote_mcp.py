@@ -194,7 +194,9 @@ async def test_a_person_s_cancel_reaches_the_server(stack, remote):
 
 
 @pytest.mark.faults
-async def test_a_cancel_reaches_the_server_when_the_pool_that_made_the_call_is_killed_before_it(stack, remote):
+async def test_a_cancel_reaches_the_server_when_the_pool_that_made_the_call_is_killed_before_it(
+    stack, remote
+):
     session, _ = await held(stack, remote, "pool cancel")
     assert stack.kill(MCP) is not None
     async with stack.core() as core:

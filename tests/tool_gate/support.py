@@ -249,6 +249,7 @@ async def gate(
     core: Core | None = None,
     config: GateConfig | None = None,
     load_connector: Any = None,
+    telemetry: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Gated]:
     """A gate whose sessions have the manifest; private servers are allowed unless a config is given."""
@@ -264,17 +265,19 @@ async def gate(
             config=config or GateConfig(allow_private=True),
             **{"drain_s": 0.2, **settings},
         )
-        async with running(made, load_connector) as (ready, stop, task):
+        async with running(made, load_connector, telemetry) as (ready, stop, task):
             yield Gated(known, ready, Client(http, ready.url), made, stop, task)
 
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: Settings, load_connector: Any = None
+    settings: Settings, load_connector: Any = None, telemetry: Any = None
 ) -> AsyncIterator[tuple[Ready, asyncio.Event, asyncio.Task[None]]]:
     stop = asyncio.Event()
     ready: asyncio.Future[Ready] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(run(settings, stop, ready.set_result, load_connector=load_connector))
+    task = asyncio.create_task(
+        run(settings, stop, ready.set_result, load_connector=load_connector, telemetry=telemetry)
+    )
     try:
         async with asyncio.timeout(BOUND):
             await asyncio.wait({ready, task}, return_when=asyncio.FIRST_COMPLETED)
