@@ -30,6 +30,7 @@ NAMES = (
     "model_overhead",
     "model_throughput",
     "model_held",
+    "startup",
 )
 
 

@@ -43,6 +43,15 @@ def test_held_runs_compares_a_gateway_that_holds_with_an_idle_one() -> None:
     assert result["baseline"]["idle_mib"] > 0
 
 
+def test_startup_times_each_process_and_all_of_them() -> None:
+    figures = run_bench("startup", "--times", "1")["figures"]
+    for name in ("dev-core", "model-executor", "mcp-pool", "sandbox-manager", "gateway"):
+        assert figures[f"{name}_s"] < 5 * 1.5
+        assert figures[f"{name}_mib"] < 80
+    assert figures["up_s"] < 5 * 6
+    assert figures["help_s"] < 5 * 0.3
+
+
 @pytest.mark.faults
 def test_many_mcp_servers_cost_little_and_leave_nothing_however_the_pool_ends() -> None:
     figures = run_bench("mcp_many", "--servers", "60")["figures"]
