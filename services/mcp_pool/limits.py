@@ -21,6 +21,9 @@ call moves."""
 TURN_BYTES: Final = 256 * 1024
 """Output of one server that is handled before the others have their turn."""
 
+TURN_LINES: Final = 1000
+"""The same in lines."""
+
 TURN_SECONDS: Final = 0.001
 """How long one server's output is handled before the others have their turn."""
 

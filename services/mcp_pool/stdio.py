@@ -256,13 +256,14 @@ class StdioConnection:
         self._say_ended()
 
     def _handle_lines(self) -> None:
-        size, until = 0, self._loop.time() + fixed.TURN_SECONDS
+        size, count, until = 0, 0, self._loop.time() + fixed.TURN_SECONDS
         while self._lines:
-            if size > fixed.TURN_BYTES or self._loop.time() > until:
+            if size > fixed.TURN_BYTES or count >= fixed.TURN_LINES or self._loop.time() > until:
                 self._pause()
                 return
             line = self._lines.popleft()
             size += len(line)
+            count += 1
             if len(line) > fixed.PARSE_OFF_LOOP_BYTES:
                 self._parse_in_thread(line)
             else:
