@@ -8,6 +8,10 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 IMAGE_PROGRAMS = $(if $(SLIM),,$(shell $(BIN)/python -c 'import tomllib; print(*(f"\"{one}\"" for one in tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["image"]))'))
 WHEELS_PYTHON ?= $(shell $(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 SOURCES := pyproject.toml hatch_build.py $(wildcard protos/whippletree/v1/*.proto)
+# Only as `make demo MODEL=openai/NAME`: a variable of the environment may be anybody's.
+CHOSEN := $(if $(filter command%,$(origin MODEL)),$(MODEL))
+MODEL_FLAG := $(if $(CHOSEN),--model '$(CHOSEN)')
+PROVIDERS := $(if $(CHOSEN),$(VENV)/.providers)
 CODE := protocol cli gateway services bench deploy examples tests tools pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
@@ -18,14 +22,14 @@ help: ## Explain the targets
 
 venv: $(VENV)/.run ## Install what running needs into .venv
 
-demo: $(VENV)/.run ## Run one agent turn through all five processes and show what happened
-	@$(BIN)/whippletree demo
+demo: $(VENV)/.run $(PROVIDERS) ## Run one agent turn through all five processes (MODEL=openai/NAME: on a real model)
+	@$(BIN)/whippletree demo $(MODEL_FLAG)
 
 demo-kill: $(VENV)/.run ## Kill processes around tool calls and count how often the tools ran
 	@$(BIN)/whippletree demo --kill
 
-up: $(VENV)/.run ## Start the five processes on this machine and keep them running (Ctrl-C stops them)
-	@$(BIN)/whippletree up
+up: $(VENV)/.run $(PROVIDERS) ## Start the five processes on this machine and keep them running (Ctrl-C stops them)
+	@$(BIN)/whippletree up $(MODEL_FLAG)
 
 test: $(VENV)/.test ## Set up and run every test
 	@$(BIN)/python -m tests.stages
@@ -78,6 +82,11 @@ $(BIN)/uv:
 $(VENV)/.run: $(SOURCES) | $(BIN)/uv
 	@echo "Installing Whippletree and what it needs..."
 	@$(UV) --editable .
+	@touch $@
+
+$(VENV)/.providers: $(VENV)/.run
+	@echo "Installing the packages of the model providers..."
+	@$(UV) --editable '.[providers]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

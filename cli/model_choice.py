@@ -6,6 +6,8 @@ alone reads it, and no process has it in its environment.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -54,24 +56,27 @@ def choose_model(model: str, environ: Mapping[str, str], folder: Path, core_url:
     if not provider or not name or not model.isprintable():
         raise ModelChoiceError("--model must be provider/name, for instance openai/gpt-5 or anthropic/NAME.")
     vendor = ANTHROPIC if provider == ANTHROPIC else OPENAI
-    key, url = _value(environ, _KEYS[vendor]), _value(environ, _URLS[vendor])
+    key, key_file, url = *_key(environ, _KEYS[vendor]), _value(environ, _URLS[vendor])
     if url is not None:
         parts = parse_url(url)
         if parts is None or parts.scheme not in ("http", "https"):
             raise ModelChoiceError(f"{_URLS[vendor]} must be an http or https URL.")
     if url is None and provider != vendor:
         raise ModelChoiceError(f"--model {model}: set OPENAI_BASE_URL to the server's address.")
-    if key is None and url is None:
+    if key is None and key_file is None and url is None:
         local = "" if vendor == ANTHROPIC else ", or OPENAI_BASE_URL to a server that needs no key"
         raise ModelChoiceError(f"--model {model}: set {_KEYS[vendor]}{local}.")
     if url is not None:
         _check_answers(model, url, _URLS[vendor])
     if importlib.util.find_spec(vendor) is None:
+        package = _requirement(vendor)
         raise ModelChoiceError(
-            f"--model {model} needs the package {vendor}: {sys.executable} -m pip install {vendor}"
+            f"--model {model} needs the package {vendor}: {sys.executable} -m pip install '{package}'"
         )
     try:
-        config = _write(folder, model, vendor, key, url, [*_media(folder, environ, core_url)])
+        config = _write(
+            folder, model, vendor, _kept(folder, key, key_file), url, [*_media(folder, environ, core_url)]
+        )
     except OSError as error:
         raise ModelChoiceError(f"{folder} can't be written: {error.strerror or error}.") from None
     return ModelChoice(config, f"Model: {model} at {without_password(url)}." if url else f"Model: {model}.")
@@ -89,6 +94,43 @@ def _check_answers(model: str, url: str, variable: str) -> None:
             f"--model {model}: no server answers at {without_password(url)} ({reason}). "
             f"Start it, or correct {variable}."
         ) from None
+
+
+def _requirement(vendor: str) -> str:
+    """The vendor's package in the versions that fit."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for line in importlib.metadata.requires("whippletree") or ():
+            package = line.partition(";")[0].strip()
+            if package.startswith(vendor):
+                return package
+    return vendor
+
+
+def _key(environ: Mapping[str, str], name: str) -> tuple[str | None, Path | None]:
+    """A key, or the file that holds one. Raises ModelChoiceError."""
+    key, named = _value(environ, name), _value(environ, f"{name}_FILE")
+    if key is not None and named is not None:
+        raise ModelChoiceError(f"Set {name} or {name}_FILE, not both.")
+    if named is None:
+        return key, None
+    path = Path(named).absolute()
+    try:
+        empty = not path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelChoiceError(f"{name}_FILE: {path} can't be read: {error}.") from None
+    if empty:
+        raise ModelChoiceError(f"{name}_FILE: {path} is empty.")
+    return None, path
+
+
+def _kept(folder: Path, key: str | None, file: Path | None) -> Path | None:
+    """The file of the key. A key of a variable gets one in the folder, and one that is there goes otherwise."""
+    path = _tokens(folder) / "model-key"
+    if key is None:
+        path.unlink(missing_ok=True)
+        return file
+    _secret(path, key)
+    return path
 
 
 def _value(environ: Mapping[str, str], name: str) -> str | None:
@@ -116,19 +158,15 @@ def _tokens(folder: Path) -> Path:
 
 
 def _write(
-    folder: Path, model: str, vendor: str, key: str | None, url: str | None, media: Sequence[str]
+    folder: Path, model: str, vendor: str, key: Path | None, url: str | None, media: Sequence[str]
 ) -> Path:
     provider = model.partition("/")[0]
-    key_file = _tokens(folder) / "model-key"
     lines = [f"default = {json.dumps(model)}", f"[providers.{json.dumps(provider)}]"]
     lines.append(f"api = {json.dumps(_APIS[vendor])}")
     if url is not None:
         lines.append(f"base_url = {json.dumps(url)}")
-    if key is None:
-        key_file.unlink(missing_ok=True)
-    else:
-        _secret(key_file, key)
-        lines.append(f"api_key_file = {json.dumps(str(key_file))}")
+    if key is not None:
+        lines.append(f"api_key_file = {json.dumps(str(key))}")
     config = folder / "model.toml"
     _secret(config, "\n".join([*lines, *media]))
     return config

@@ -45,6 +45,27 @@ def test_a_choice_is_a_configuration_that_the_executor_reads(tmp_path, model, en
         assert not path.exists() or path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_key_may_stand_in_a_file_and_stays_there(tmp_path):
+    state = open_state(tmp_path / "state")
+    file = tmp_path / "key"
+    file.write_text(KEY + "\n")
+    choice = choose_model("openai/m", {"OPENAI_API_KEY_FILE": str(file)}, state.path, CORE)
+    assert load_config(str(choice.config), {}).select(None).provider.key == KEY
+    assert not (state.path / "tokens" / "model-key").exists()
+    with pytest.raises(ModelChoiceError, match="not both"):
+        choose_model("openai/m", {"OPENAI_API_KEY_FILE": str(file), "OPENAI_API_KEY": KEY}, state.path, CORE)
+    for text, says in (("", "is empty"), (None, "can't be read")):
+        file.write_text(text) if text is not None else file.unlink()
+        with pytest.raises(ModelChoiceError, match=says):
+            choose_model("openai/m", {"OPENAI_API_KEY_FILE": str(file)}, state.path, CORE)
+
+
+def test_a_missing_package_is_named_in_the_versions_that_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr("cli.model_choice.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelChoiceError, match=r"pip install 'anthropic\S*2\.14\S*'"):
+        choose_model("anthropic/m", {"ANTHROPIC_API_KEY": KEY}, tmp_path, CORE)
+
+
 def test_no_process_has_the_key_in_its_environment_or_arguments(tmp_path):
     state = open_state(tmp_path / "state")
     environ = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "PATH": "/bin"}
