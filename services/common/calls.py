@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+
+from services.common.late import Late
 
 RunT = TypeVar("RunT")
 OutcomeT = TypeVar("OutcomeT")
@@ -63,8 +65,12 @@ def fingerprint_of(*parts: str | bool | None) -> int:
     return hash(parts)
 
 
+Fingerprint: TypeAlias = int | bytes | Late[int]
+"""Tells calls under one id apart. A late one is asked for by the end of its work, or by another call."""
+
+
 class _Row(msgspec.Struct, Generic[RunT, OutcomeT]):
-    fingerprint: int | bytes
+    fingerprint: Fingerprint
     epoch: int
     run: RunT | None
     outcome: OutcomeT | None = None
@@ -96,7 +102,7 @@ class WorkTable(Generic[RunT, OutcomeT]):
         self._kept_bytes = 0
 
     def enter(
-        self, key: WorkKey, fingerprint: int | bytes, make: Callable[[], RunT], epoch: int | None = None
+        self, key: WorkKey, fingerprint: Fingerprint, make: Callable[[], RunT], epoch: int | None = None
     ) -> Fresh[RunT] | Joined[RunT] | Kept[OutcomeT] | Conflict | Stale:
         """Decides what a request is: new work, a join, a kept outcome or a refusal.
 
@@ -109,7 +115,7 @@ class WorkTable(Generic[RunT, OutcomeT]):
             run = make()
             self._running[key] = _Row(fingerprint, epoch or 0, run)
             return Fresh(run)
-        if row.fingerprint != fingerprint:
+        if _value_of(row.fingerprint) != _value_of(fingerprint):
             return Conflict()
         if epoch is not None:
             if epoch < row.epoch:
@@ -125,6 +131,8 @@ class WorkTable(Generic[RunT, OutcomeT]):
         row = self._running.pop(key, None)
         if row is None or size > self._max_kept_bytes:
             return
+        # What a late one is made of is not kept with the outcome.
+        row.fingerprint = _value_of(row.fingerprint)
         row.run, row.outcome, row.settled_at, row.size = None, outcome, self._clock(), size
         self._kept[key] = row
         self._kept_bytes += size
@@ -169,3 +177,7 @@ class WorkTable(Generic[RunT, OutcomeT]):
                 return
             del self._kept[key]
             self._kept_bytes -= row.size
+
+
+def _value_of(fingerprint: Fingerprint) -> int | bytes:
+    return fingerprint.value if isinstance(fingerprint, Late) else fingerprint

@@ -177,8 +177,11 @@ class EffectRun(Generic[ReplyT]):
             for viewer in self._viewers:
                 viewer.put(Waiting(position))
 
-    async def accept(self, limit_ms: int) -> None:
+    async def accept(self, limit_ms: int, meanwhile: Callable[[], None] | None = None) -> None:
         """Its turn has come: waits for `start`. `limit_ms` is the executor's own limit for the work.
+
+        `meanwhile` is called while that word and its answer travel, for what the work needs once it begins; what
+        it raises is raised here.
 
         Raises EffectAborted when it was stopped before the start, and Refused when no start came in 30 s;
         in both cases nothing may be done.
@@ -196,9 +199,15 @@ class EffectRun(Generic[ReplyT]):
             start = self._start = loop.create_future()
             timer = loop.call_later(self._start_wait_s, _too_late, start)
             try:
+                if meanwhile is not None:
+                    # The streams' own tasks, which send the word, come first.
+                    await asyncio.sleep(0)
+                    meanwhile()
                 await start
             finally:
                 timer.cancel()
+        elif meanwhile is not None:
+            meanwhile()
         if self.abort.kind is not None:
             raise EffectAborted(self.abort.kind)
         self.begun = True

@@ -26,7 +26,7 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 import grpc
 from whippletree.v1 import common_pb2
 
-from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
+from services.common.calls import Conflict, Fingerprint, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
 from services.common.effect_conversation import (
     EOF,
     Conversation,
@@ -56,7 +56,7 @@ class Prepared(Generic[ReplyT]):
     kind: str
     session_id: str
     key: WorkKey | None
-    fingerprint: int | bytes
+    fingerprint: Fingerprint
     perform: Callable[[EffectRun[ReplyT]], Awaitable[ReplyT | None]]
     epoch: int | None = None
 

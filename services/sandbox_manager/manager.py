@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from protocol.jsjson import JsonValue
+from services.common.late import Late
 from services.common.logs import error_text, get_logger
 from services.sandbox_manager import outcomes
 from services.sandbox_manager.contract import Backend, BackendError, FileTooLarge, Handle
@@ -94,12 +95,15 @@ class Manager:
 
     # Operations
 
-    async def run(self, call: Call, tool: str, input_: JsonValue) -> Outcome:
+    async def run(self, call: Call, tool: str, input_: JsonValue | Late[JsonValue]) -> Outcome:
         """Runs one of the six tools (6.4). Raises OperationAborted, ManagerClosing, BackendError.
+
+        A late input is asked for when `begin` has returned; a command's must not be late.
 
         What it raises after `begin` returned leaves the effect uncertain.
         """
-        async with self._turn(call, tool_limit_ms(tool, input_)) as turn:
+        limit_ms = tool_limit_ms(tool, None if isinstance(input_, Late) else input_)
+        async with self._turn(call, limit_ms) as turn:
             if not isinstance(turn, _Turn):
                 return turn
             try:
@@ -107,7 +111,8 @@ class Manager:
             except _StartFailed as error:
                 await self._start_failed(turn, call, str(error))
                 return failed(outcomes.START_FAILED, str(error))
-            return await self._run(turn.entry, call, handle, tool, input_)
+            known = input_.value if isinstance(input_, Late) else input_
+            return await self._run(turn.entry, call, handle, tool, known)
 
     async def read_bytes(self, call: Call, path: str, max_bytes: int) -> BytesRead | Missing | Outcome:
         """A file whole (10). Raises OperationAborted, ManagerClosing, BackendError."""

@@ -12,6 +12,7 @@ from protocol.jsjson import JsonError, JsonValue, dumps_bytes, loads
 from services.common.calls import WorkKey, fingerprint_of
 from services.common.errors import invalid
 from services.common.json_text import set_json
+from services.common.late import Late
 from services.sandbox_manager.events import SandboxEvent
 from services.sandbox_manager.keys import tenant_problem
 from services.sandbox_manager.operations import BytesRead, Listed, Missing, SessionRef
@@ -89,8 +90,29 @@ def work_key(operation: sandbox_manager_pb2.WorkspaceOperation) -> WorkKey | Non
     return WorkKey(effect.tenant_id, effect.session_id, effect.effect_id)
 
 
-def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> int:
+LATE_BYTES: Final = 8192
+"""Of a tool's input; a longer one is read while the word that the tool may start is on its way."""
+
+
+def late_input(operation: sandbox_manager_pb2.WorkspaceOperation) -> JsonValue | Late[JsonValue]:
+    """A tool's input. Raises Refused; a long one only when it is asked for.
+
+    A command's is never late: it holds the limit that its caller is told before.
+    """
+    tool = operation.tool
+    if tool.tool == "bash" or tool.input.ByteSize() <= LATE_BYTES:
+        return document("tool.input", tool.input)
+    return Late(lambda: document("tool.input", tool.input))
+
+
+def fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> int | Late[int]:
     """All that makes a tool call what it is; who leads the run at the moment is no part of it."""
+    if operation.tool.input.ByteSize() <= LATE_BYTES:
+        return _fingerprint(operation)
+    return Late(lambda: _fingerprint(operation))
+
+
+def _fingerprint(operation: sandbox_manager_pb2.WorkspaceOperation) -> int:
     workspace, tool = operation.workspace, operation.tool
     sandbox_id = workspace.sandbox_id if workspace.HasField("sandbox_id") else None
     return fingerprint_of(workspace.owner_id, sandbox_id, operation.spec.text, tool.tool, tool.input.text)

@@ -16,6 +16,7 @@ from services.common.calls import WorkKey
 from services.common.effect_run import EffectAborted, EffectRaised, EffectRun
 from services.common.effect_stream import EffectStreams, Prepared, Replies, StreamTimings
 from services.common.errors import Refused, invalid, unavailable
+from services.common.late import Late
 from services.common.logs import get_logger
 from services.common.work import WorkBook
 from services.sandbox_manager.contract import BackendError
@@ -33,6 +34,7 @@ from services.sandbox_manager.messages import (
     file_replies,
     fingerprint,
     found_reply,
+    late_input,
     outcome_reply,
     record_message,
     session_of,
@@ -191,13 +193,15 @@ class SandboxManagerService(sandbox_manager_pb2_grpc.SandboxManagerServicer):
     def _prepare(self, operation: sandbox_manager_pb2.WorkspaceOperation) -> Prepared[Reply]:
         check_operation(operation)
         spec = document("spec", operation.spec)
-        input_ = document("tool.input", operation.tool.input)
+        input_ = late_input(operation)
+        alike = fingerprint(operation)
+        late = [one for one in (input_, alike) if isinstance(one, Late)]
         key = work_key(operation)
         effect = operation.effect
 
         async def perform(run: EffectRun[Reply]) -> Reply | None:
             manager = await self._manager(operation.tenant)
-            call = _call(operation, spec, run)
+            call = _call(operation, spec, run, late)
             try:
                 match operation.WhichOneof("operation"):
                     case "tool":
@@ -223,7 +227,7 @@ class SandboxManagerService(sandbox_manager_pb2_grpc.SandboxManagerServicer):
             kind="sandbox",
             session_id=effect.session_id if key is not None else operation.workspace.owner_id,
             key=key,
-            fingerprint=fingerprint(operation),
+            fingerprint=alike,
             perform=perform,
             epoch=effect.epoch if key is not None else None,
         )
@@ -235,7 +239,12 @@ async def _send_file(run: EffectRun[Reply], file: BytesRead) -> None:
             return
 
 
-def _call(operation: sandbox_manager_pb2.WorkspaceOperation, spec: Any, run: EffectRun[Reply]) -> Call:
+def _call(
+    operation: sandbox_manager_pb2.WorkspaceOperation,
+    spec: Any,
+    run: EffectRun[Reply],
+    late: Sequence[Late[Any]],
+) -> Call:
     """The manager's view of one run: its abort, its events, its place in the queue, its start."""
     signal = Signal()
     sent = 0
@@ -256,7 +265,12 @@ def _call(operation: sandbox_manager_pb2.WorkspaceOperation, spec: Any, run: Eff
             )
 
     async def begin(limit_ms: float) -> None:
-        await run.accept(int(limit_ms + EVENTS_OF_A_CALL * ACK_LIMIT_S * 1000))
+        limit = int(limit_ms + EVENTS_OF_A_CALL * ACK_LIMIT_S * 1000)
+        await run.accept(limit, make_late if late else None)
+
+    def make_late() -> None:
+        for one in late:
+            one.value  # noqa: B018  (made now, and kept)
 
     return Call(
         session=session_of(operation.workspace),

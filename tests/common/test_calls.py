@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.common.calls import Conflict, Fresh, Joined, Kept, Stale, WorkKey, WorkTable
+from services.common.late import Late
 
 MIN = 60.0
 
@@ -46,6 +47,24 @@ def test_another_call_under_the_same_id_is_a_conflict_while_it_runs_and_afterwar
     assert table.enter(key(), b"y", lambda: "run") == Conflict()
     table.finish(key(), "outcome", 1)
     assert table.enter(key(), b"y", lambda: "run") == Conflict()
+
+
+def test_a_late_fingerprint_is_made_once_at_the_end_of_its_work_or_for_another_call(clock):
+    made = []
+
+    def late(value):
+        return Late(lambda: made.append(value) or value)
+
+    table = WorkTable(clock)
+    table.enter(key(), late(1), lambda: "run")
+    assert made == []
+    table.finish(key(), "outcome", 1)
+    assert made == [1]
+    assert table.enter(key(), late(1), lambda: "run") == Kept("outcome")
+    assert table.enter(key(), late(2), lambda: "run") == Conflict()
+    table.enter(key("f"), late(3), lambda: "run")
+    assert table.enter(key("f"), late(3), lambda: "") == Joined("run")
+    assert made == [1, 1, 2, 3, 3]
 
 
 def test_a_lower_epoch_never_joins_and_a_higher_one_takes_over(clock):

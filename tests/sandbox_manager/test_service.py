@@ -16,6 +16,7 @@ from whippletree.v1 import common_pb2, sandbox_manager_pb2
 from services.common.effect_stream import StreamTimings
 from services.sandbox_manager import service as service_module
 from services.sandbox_manager.keys import session_key
+from services.sandbox_manager.messages import LATE_BYTES
 from tests.sandbox_manager.support import (
     BOUND,
     START,
@@ -184,6 +185,34 @@ async def test_a_second_stream_joins_and_nothing_starts_twice(port: Port, rig: R
     _, kept = await converse(port.run(), request(bash="wait"))
     assert outcome_of(kept) == outcome_of(ends[0])
     assert rig.backend.said.count("exec wait") == 1
+
+
+def _long(tool: str, text: str) -> sandbox_manager_pb2.RunRequest:
+    """A call whose input is read while `start` is on its way."""
+    return request(tool=sandbox_manager_pb2.ToolOperation(tool=tool, input=common_pb2.Json(text=text)))
+
+
+async def test_a_long_input_makes_a_call_what_it_is(port: Port, rig: Rig) -> None:
+    text = json.dumps({"path": "a", "content": "x" * LATE_BYTES})
+    _, end = await converse(port.run(), _long("write", text))
+    assert outcome_of(end)["kind"] == "completed"
+    wrote = list(rig.backend.said)
+    _, again = await converse(port.run(), _long("write", text))
+    assert (outcome_of(again), rig.backend.said) == (outcome_of(end), wrote)
+    other = port.run()
+    await other.write(_long("write", text.replace("x", "y", 1)))
+    assert await _status(other) is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_long_input_that_is_no_document_is_refused_before_anything_is_done(
+    port: Port, rig: Rig
+) -> None:
+    stream = port.run()
+    await stream.write(_long("write", '{"path":"a","content":"' + "x" * LATE_BYTES))
+    assert await _status(stream) is grpc.StatusCode.INVALID_ARGUMENT
+    assert rig.backend.said == []
+    _, end = await converse(port.run(), request(bash="true"))
+    assert outcome_of(end)["kind"] == "completed"  # the id is free
 
 
 async def test_one_id_for_two_calls_and_an_older_lease_are_refused(port: Port) -> None:
