@@ -152,6 +152,44 @@ def status(
     return 2 if url is None else run_status(url, gateway, as_json=json, environ=os.environ)
 
 
+def drain(
+    service: Annotated[
+        str, Parameter(help="harness (the gateway itself), model-executor, mcp-pool or sandbox-manager.")
+    ] = "harness",
+    /,
+    *,
+    target: Annotated[
+        str | None, Parameter(help="Only the replica at this address, or the shard of this name.")
+    ] = None,
+    gateway: Annotated[
+        str | None, Parameter(help="The gateway to ask: the URL of its health port, on its own machine.")
+    ] = None,
+    wait: Annotated[bool, Parameter(negative="", help="Wait until nothing runs there any more.")] = False,
+    within: Annotated[float | None, Parameter(help="With --wait: give up after so many seconds.")] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Let a gateway, or replicas of a service, take no more work, and show what still runs there.
+
+    Each run or call is named with its session and since when it runs. Work that runs goes on to its end. There
+    is no way back but a restart of that process. Without --wait the first replica alone is asked: name one with
+    --target, or wait, and all are drained one after another.
+
+    Exit code 0: it drains (with --wait: nothing runs any more); 1: something still runs after --within, or a
+    replica could not be asked; 2: no gateway answered, or it refused.
+    """
+    from cli.drain import run_drain
+
+    return run_drain(
+        service,
+        target,
+        gateway,
+        wait=wait,
+        within_s=within,
+        as_json=json,
+        environ=os.environ,
+    )
+
+
 def doctor(*, json: JsonFlag = False) -> int:
     """Look at this machine and say what will work, what will not, and what to do about it.
 
@@ -178,7 +216,7 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     return 0
 
 
-PEOPLE: Final = (chat, run, sessions, show, status, doctor, completion)
+PEOPLE: Final = (chat, run, sessions, show, status, drain, doctor, completion)
 
 
 def _trimmed(url: str | None) -> str | None:

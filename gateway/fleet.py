@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from protocol.jsjson import JsonValue
@@ -21,6 +21,14 @@ class ServicesHealth(Protocol):
 
     def missing(self) -> Sequence[str]:
         """The names of the services (`model-executor`, ...) that can't, in a fixed order."""
+        ...
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why each of those can't, by name: one sentence or several, which may be shown."""
+        ...
+
+    def in_flight(self) -> Mapping[str, int]:
+        """How many calls of this gateway each service has, by name."""
         ...
 
     async def wait(self, ready: bool) -> None:
@@ -57,6 +65,14 @@ class AlwaysReady:
     def missing(self) -> Sequence[str]:
         """None is missing."""
         return ()
+
+    def reasons(self) -> Mapping[str, str]:
+        """There is none."""
+        return {}
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Nobody counts."""
+        return {}
 
     async def wait(self, ready: bool) -> None:
         """Never returns for False."""

@@ -1,7 +1,8 @@
 """The gateway's loopback port: `/health` as the original has it, and what operators ask beside it.
 
 - any method, `/health`: exactly three members, always 200 (operations 6);
-- GET `/ready`: 200 when connected and all services are serving, else 503, with the reasons;
+- GET `/ready`: 200 when connected, not draining and all services are serving, else 503; one reason for each part
+  that is in the way, and how much runs;
 - GET `/fleet`: the replicas the gateway knows, and the runs it holds; ids and ages, never content;
 - POST `/drain` `{"service": NAME, "target"?: ADDRESS}`: a stream of JSON lines that say what still runs.
   `"service": "harness"` stops this gateway from taking more work. A request from a page in a browser is
@@ -36,6 +37,16 @@ class LinkFacts(Protocol):
     @property
     def connected(self) -> bool:
         """Hello was answered and the connection is open."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no connection; None while there is one."""
+        ...
+
+    @property
+    def draining(self) -> bool:
+        """No more work is taken."""
         ...
 
     def facts(self) -> list[dict[str, Any]]:
@@ -95,8 +106,29 @@ class HealthPort:
 
     def _ready(self) -> web.Response:
         connected, missing = self._link.connected, list(self._services.missing())
-        ready = connected and self._services.ready()
-        return _json({"ready": ready, "connected": connected, "missing": missing}, 200 if ready else 503)
+        reasons: list[JsonValue] = [
+            {"part": part, "reason": reason} for part, reason in self._services.reasons().items()
+        ]
+        if not connected:
+            reasons.append(
+                {"part": "core", "reason": self._link.problem or "There is no connection to the core."}
+            )
+        runs = len(self._link.facts())
+        if self._link.draining:
+            reasons.append(
+                {"part": OWN_NAME, "reason": f"It drains and takes no more work; {runs} runs are left."}
+            )
+        ready = connected and self._services.ready() and not self._link.draining
+        document: dict[str, JsonValue] = {
+            "ready": ready,
+            "connected": connected,
+            "draining": self._link.draining,
+            "missing": missing,
+            "reasons": reasons,
+            "runs": runs,
+            "inFlight": dict(self._services.in_flight()),
+        }
+        return _json(document, 200 if ready else 503)
 
     def _fleet_facts(self) -> JsonValue:
         return {} if self._fleet is None else self._fleet.services()

@@ -53,11 +53,26 @@ class Link:
         self._stopping = asyncio.Event()
         self._leasing_stopped = False
         self._attachment: Attachment | None = None
+        self._problem = "The core has not answered yet."
 
     @property
     def connected(self) -> bool:
         """A connection is open and its hello was answered."""
         return self._attachment is not None and self._attachment.connected
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no connection; None while there is one."""
+        if self.connected:
+            return None
+        if not self._gate.is_open:
+            return "The core is dialled once all services serve."
+        return self._problem
+
+    @property
+    def draining(self) -> bool:
+        """`stop_leasing` was called, or the stop began."""
+        return self._leasing_stopped or self._stopping.is_set()
 
     def facts(self) -> list[dict[str, Any]]:
         """What may be shown of the held runs."""
@@ -92,10 +107,13 @@ class Link:
         try:
             reason = await self._serve_once()
         except DialFailed as failed:
+            self._problem = str(failed)
             get_logger().warning("harness_connect_failed", url=self._url, error=str(failed))
         except Exception as error:  # noqa: BLE001  (a fault of ours must not end the process's only loop)
+            self._problem = "A fault of the gateway; its log says more."
             get_logger().error("harness_connect_failed", url=self._url, error=error_text(error))
         else:
+            self._problem = f"The connection was lost: {reason}"
             if not self._stopping.is_set():
                 get_logger().warning("harness_connection_lost", reason=reason)
         if not self._stopping.is_set():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import services.common.grpc_env  # noqa: F401  (before grpc)
 
@@ -30,6 +30,17 @@ class ServiceSets:
     def missing(self) -> Sequence[str]:
         """The services that can't."""
         return [replicas.service for replicas in self._sets if not replicas.ready]
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why each of them can't."""
+        return {replicas.service: replicas.reason() for replicas in self._sets if not replicas.ready}
+
+    def in_flight(self) -> Mapping[str, int]:
+        """This gateway's calls at each service."""
+        return {
+            replicas.service: sum(replica.in_flight for replica in replicas.replicas)
+            for replicas in self._sets
+        }
 
     async def wait(self, ready: bool) -> None:
         """Returns when `ready()` has this value."""

@@ -22,6 +22,14 @@ from services.common.tls import CertificateFiles
 from services.common.version import API_MAJOR
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
+_MARKS = (
+    ("CERTIFICATE_VERIFY_FAILED", "Its certificate is not one of NYLORUN_GRPC_CA_FILE."),
+    ("not found in peer certificate", "Its certificate is not for the host in the target."),
+    ("Hostname Verification Check failed", "Its certificate is not for the host in the target."),
+    ("andshake failed", "The TLS handshake fails."),
+    ("onnection refused", "Nobody listens there."),
+    ("No such file", "There is no such socket."),
+)
 _CONFIGURATION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -91,6 +99,12 @@ class Replica:
     def facts(self) -> Mapping[str, str]:
         """What it said about itself; empty before it did."""
         return self.description.facts if self.description is not None else {}
+
+    def why_not(self) -> str:
+        """Why no new call may go there, in a sentence."""
+        if self.stats is not None and self.stats.draining:
+            return f"It drains; {len(self.stats.in_flight)} calls are left."
+        return self.problem or "It does not serve."
 
     def quick_s(self) -> float | None:
         """Bound of a whole unary call where the service's limit is short; None where it is not, or unknown."""
@@ -224,6 +238,8 @@ class Replica:
                 )
             elif self._missed >= self._timings.describe_failures and self._healthy:
                 self._complain(f"It does not answer ({error.code().name}).")
+            elif not self._healthy and error.code() is grpc.StatusCode.UNAVAILABLE:
+                self.problem = _unreachable(error.details() or "")
             self._settle()
             return
         self._missed = 0
@@ -264,6 +280,11 @@ class Replica:
         if serving != self._serving:
             self._serving = serving
             self._on_change()
+
+
+def _unreachable(details: str) -> str:
+    """Why there is no connection. gRPC's own text is read and never shown."""
+    return next((said for mark, said in _MARKS if mark in details), "It can't be reached.")
 
 
 def _quick(limit_ms: str, timings: ExecutorTimings) -> float | None:

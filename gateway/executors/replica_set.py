@@ -100,6 +100,19 @@ class ReplicaSet:
             return names <= {replica.name for replica in self.replicas if replica.serving}
         return any(replica.serving for replica in self.replicas)
 
+    def reason(self) -> str:
+        """Why the service can't take work: what is wrong with each replica, or that there is none."""
+        found = [
+            f"{replica.name if self.sharded else replica.address}: {replica.why_not()}"
+            for replica in self.replicas
+            if not replica.serving
+        ]
+        known = {replica.name for replica in self.replicas}
+        for target in self._targets:
+            if not self.replicas or (self.sharded and target.name not in known):
+                found.append(f"{target.target} has no address.")
+        return " ".join(found)
+
     def serving(self) -> list[Replica]:
         """Replicas that take new calls."""
         return [replica for replica in self.replicas if replica.serving]

@@ -269,3 +269,35 @@ async def test_calls_on_an_address_that_dns_forgot_end_in_peace(monkeypatch):
             doubles[0].gate.set()
             async with asyncio.timeout(BOUND_S):
                 assert (await pending).value == "hello"
+
+
+async def test_what_is_wrong_with_a_service_is_said_in_words_and_its_calls_are_counted():
+    async with world() as made:
+        health = made.connected.health
+        assert health.reasons() == {}
+        began, go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(request, context):
+            began.set()
+            await go_on.wait()
+            return await made.model.answer(request, context)
+
+        made.model.behaviour = held
+        call = asyncio.create_task(
+            made.executors.model.execute(model_effect(), run_of(), AbortSignal(), False)
+        )
+        async with asyncio.timeout(BOUND_S):
+            await began.wait()
+            assert health.in_flight() == {"model-executor": 1, "mcp-pool": 0, "sandbox-manager": 0}
+            await anext(aiter(health.drain("mcp-pool", None)))
+            await until(lambda: "It drains; 0 calls are left." in health.reasons().get("mcp-pool", ""))
+            await made.ports.kill(made.addresses["sandbox-manager"])
+            await until(
+                lambda: (
+                    health.reasons().get("sandbox-manager")
+                    in ("sandbox-manager: Nobody listens there.", "sandbox-manager: There is no such socket.")
+                )
+            )
+            go_on.set()
+            await call
+        assert health.in_flight()["model-executor"] == 0

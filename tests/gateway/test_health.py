@@ -17,6 +17,8 @@ BOUND = aiohttp.ClientTimeout(total=10)
 class FakeLink:
     def __init__(self) -> None:
         self.connected = True
+        self.problem: str | None = None
+        self.draining = False
         self.runs: list[dict[str, Any]] = [{"runId": "r1", "phase": "running"}]
         self.drained = asyncio.Event()
 
@@ -24,6 +26,7 @@ class FakeLink:
         return list(self.runs)
 
     def stop_leasing(self) -> None:
+        self.draining = True
         self.drained.set()
 
 
@@ -36,6 +39,12 @@ class FakeServices:
 
     def missing(self) -> list[str]:
         return self.gone
+
+    def reasons(self) -> dict[str, str]:
+        return {name: f"{name} is away." for name in self.gone}
+
+    def in_flight(self) -> dict[str, int]:
+        return {"mcp-pool": 2}
 
     async def wait(self, ready: bool) -> None:
         raise AssertionError
@@ -103,14 +112,36 @@ async def test_everything_else_is_an_empty_404(served, path):
 
 
 @pytest.mark.parametrize(
-    ("connected", "gone", "status"),
-    [(True, [], 200), (False, [], 503), (True, ["mcp-pool"], 503)],
+    ("connected", "gone", "draining", "parts"),
+    [
+        (True, [], False, {}),
+        (False, [], False, {"core": "refused: 401"}),
+        (True, ["mcp-pool"], False, {"mcp-pool": "mcp-pool is away."}),
+        (True, [], True, {"harness": "It drains and takes no more work; 1 runs are left."}),
+        (False, ["model-executor", "mcp-pool"], True, None),
+    ],
 )
-async def test_ready_says_what_is_missing(served, connected, gone, status):
-    served.link.connected, served.services.gone = connected, gone
+async def test_ready_gives_one_reason_for_each_part_in_the_way_and_counts(
+    served, connected, gone, draining, parts
+):
+    served.link.connected, served.services.gone, served.link.draining = connected, gone, draining
+    served.link.problem = None if connected else "refused: 401"
     answer, _, body = await served.ask("GET", "/ready")
-    assert answer == status
-    assert jsjson.loads(body) == {"ready": status == 200, "connected": connected, "missing": gone}
+    document = jsjson.loads(body)
+    reasons = {one["part"]: one["reason"] for one in document.pop("reasons")}
+    if parts is None:
+        assert sorted(reasons) == ["core", "harness", "mcp-pool", "model-executor"]
+    else:
+        assert reasons == parts
+    assert answer == (503 if reasons else 200)
+    assert document == {
+        "ready": not reasons,
+        "connected": connected,
+        "draining": draining,
+        "missing": gone,
+        "runs": 1,
+        "inFlight": {"mcp-pool": 2},
+    }
 
 
 async def test_fleet_shows_runs_and_replicas(served):

@@ -351,6 +351,12 @@ class Services:
     def missing(self) -> list[str]:
         return [] if self._ready else ["mcp-pool"]
 
+    def reasons(self) -> dict[str, str]:
+        return {} if self._ready else {"mcp-pool": "It is away."}
+
+    def in_flight(self) -> dict[str, int]:
+        return {}
+
     async def wait(self, ready: bool) -> None:
         while self._ready is not ready:
             await self._changed.wait()
