@@ -273,8 +273,9 @@ def mcp_list(
     """Open the MCP servers of an agent and show which tools a model would see.
 
     Needs no core and no other process. The servers are started as the mcp-pool starts them, asked for their
-    tools, and stopped; no tool is called. Remote servers need a session's Tool Gate and are not asked.
-    Settings that begin with WHIPPLETREE_MCP_ count here, too.
+    tools, and stopped; no tool is called. Remote servers are reached from here as the Tool Gate of `up` reaches
+    them, with the headers of the file that WHIPPLETREE_TOOL_GATE_CONFIG names, or of tool-gate.toml in the state
+    folder; with NYLORUN_GATES_URL they are not asked. Settings that begin with WHIPPLETREE_MCP_ count here, too.
 
     Exit code 0: all servers are connected; 1: some are not; 2: the manifest can't be used.
     """

@@ -12,19 +12,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from cli.gate_choice import GateChoiceError, choose_gate
+from cli.gate_here import GateHere
 from cli.recordings.show import say
+from cli.up import state_path
 from protocol.canonical import manifest_hash
 from protocol.jsjson import JsonError, JsonValue, Parsed, dumps, loads, parse
 from services.common.logs import configure_logging
 from services.common.settings import Environment, SettingsError
-from services.mcp_pool.connection import Connecting, Connection
+from services.mcp_pool.connection import Connecting, Connection, Connector
 from services.mcp_pool.connector import ServerConnector
 from services.mcp_pool.declarations import DeclaredServer
 from services.mcp_pool.executor import McpExecutor
 from services.mcp_pool.failures import McpFailure
+from services.mcp_pool.gate.connection import GateConnector
 from services.mcp_pool.launch import HarnessRoot, base_environment
+from services.mcp_pool.limits import Limits
 from services.mcp_pool.session import PoolKey, Session
 from services.mcp_pool.settings import read_limits
+from services.tool_gate.credentials import ConfigInvalid, GateConfig, load_config
 
 CONNECTED: Final = 0
 NOT_ALL: Final = 1
@@ -33,7 +39,10 @@ INTERRUPTED: Final = 130
 
 DESCRIPTION_WIDTH: Final = 60
 _SESSION: Final = Session("here", "whippletree-mcp-list")
-_REMOTE: Final = "A remote MCP server is reached through the Tool Gate by a session, and here is none."
+_STACK_GATE: Final = (
+    "NYLORUN_GATES_URL names a gates service, which answers to runs alone. Without that variable remote servers "
+    "are asked from here, with the headers of WHIPPLETREE_TOOL_GATE_CONFIG."
+)
 
 
 class _Unusable(Exception):
@@ -56,15 +65,17 @@ def run_mcp_list(
     try:
         document, hash_ = _read_manifest(manifest)
         roots = dict(_plugin_root(text) for text in plugin_roots)
+        config = _gate_config(environ)
         env = Environment(environ)
         limits = read_limits(env)
         env.finish()
         with _folder(root) as folder:
             place = HarnessRoot(folder)
             place.create()
-            connector = ServerConnector(place, base_environment(environ, place), limits, _NoSession())
-            found = asyncio.run(_discover(McpExecutor(connector, limits), document, hash_, roots))
-    except (_Unusable, SettingsError) as error:
+            found = asyncio.run(
+                _discover(place, base_environment(environ, place), limits, config, document, hash_, roots)
+            )
+    except (_Unusable, SettingsError, GateChoiceError) as error:
         say(str(error), file=sys.stderr)
         return UNUSABLE
     except KeyboardInterrupt:
@@ -136,12 +147,24 @@ def _short(text: str) -> str:
 
 
 async def _discover(
-    executor: McpExecutor, manifest: Parsed, hash_: str, roots: dict[str, str]
+    place: HarnessRoot,
+    base: Mapping[str, str],
+    limits: Limits,
+    config: GateConfig | None,
+    manifest: Parsed,
+    hash_: str,
+    roots: dict[str, str],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        gate: Connector = _NoGate()
+        if config is not None:
+            assert isinstance(manifest.value, dict)
+            here = GateHere(manifest.value, config, request_s=limits.request)
+            stack.push_async_callback(here.close)
+            gate = GateConnector(here)
+        executor = McpExecutor(ServerConnector(place, base, limits, gate), limits)
+        stack.push_async_callback(executor.close)
         found = await executor.discover(_SESSION, manifest, hash_, roots)
-    finally:
-        await executor.close()
     snapshot, diagnostics = loads(found.snapshot), loads(found.diagnostics)
     assert isinstance(snapshot, dict)
     assert isinstance(diagnostics, list)
@@ -180,14 +203,28 @@ def _folder(root: Path | None) -> Iterator[str]:
         yield folder
 
 
-class _NoSession:
-    """Stands for the Tool Gate, which knows servers by the session that declares them."""
+def _gate_config(environ: Mapping[str, str]) -> GateConfig | None:
+    """The file that `up` would give its Tool Gate; None when NYLORUN_GATES_URL names another gate.
+
+    Raises GateChoiceError.
+    """
+    choice = choose_gate(environ, state_path(environ))
+    if choice is None:
+        return None
+    try:
+        return GateConfig() if choice.config is None else load_config(str(choice.config), environ)
+    except ConfigInvalid as error:
+        raise GateChoiceError(f"{choice.config}: {error}.") from None
+
+
+class _NoGate:
+    """Stands for a gate that can't be asked from here."""
 
     def connect(
         self, key: PoolKey, server: DeclaredServer, on_end: Callable[[Connection], None]
     ) -> Connecting:
         """Raises McpFailure."""
-        raise McpFailure(_REMOTE)
+        raise McpFailure(_STACK_GATE)
 
 
 class _Nowhere(io.StringIO):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from cli.main import run
 from cli.mcp_list import lines
 from tests.mcp_pool.support import manifest, official, process_gone, remote, stdio
+from tests.tool_gate.remote_server import serving
 
 
 def listed(capsys: Any, folder: Any, document: Any, *flags: str) -> tuple[int, list[str], str]:
@@ -40,11 +42,59 @@ def test_servers_and_tools_are_shown_with_their_names_for_a_model(tmp_path, caps
 
 def test_servers_that_fail_say_why_and_the_exit_code_says_so_too(tmp_path, capsys):
     gone = {"name": "gone", "type": "stdio", "command": "no-such-program"}
-    code, out, _ = listed(capsys, tmp_path, manifest(gone, remote(), stdio()))
+    code, out, _ = listed(capsys, tmp_path, manifest(gone, stdio()))
     assert code == 1
     assert "'no-such-program' was not found" in out[1]
-    assert "Tool Gate" in out[2]
-    assert "connected" in out[3]
+    assert "connected" in out[2]
+
+
+async def test_remote_servers_are_asked_with_the_headers_of_the_tool_gate_s_file(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.delenv("NYLORUN_GATES_URL", raising=False)
+    monkeypatch.setenv("FAR_TOKEN", "a-credential-of-the-test")
+    async with serving("json") as there:
+        origin = there.url.removesuffix("/mcp")
+        file = tmp_path / "tool-gate.toml"
+        file.write_text(
+            f'[servers.far]\norigin = "{origin}"\nallow_private = true\n'
+            '[servers.far.headers]\nAuthorization = {env = "FAR_TOKEN", prefix = "Bearer "}\n'
+        )
+        private = {**there.declaration, "name": "private"}
+        monkeypatch.setenv("WHIPPLETREE_TOOL_GATE_CONFIG", str(file))
+        code, out, _ = await asyncio.to_thread(
+            listed, capsys, tmp_path, manifest(there.declaration, private, stdio())
+        )
+        assert there.sessions
+    rows = [line.split() for line in out]
+    assert rows[1][:3] == ["far", "cap", "connected"]
+    assert rows[2][:3] == ["private", "cap", "failed"]
+    assert rows[3][:3] == ["bad", "cap", "connected"]
+    assert any(row[:3] == ["far__echo", "echo", "far"] for row in rows[5:])
+    assert code == 1
+    assert "a-credential" not in "".join(out)
+
+
+@pytest.mark.parametrize("where", ["named", "in the state folder"])
+def test_a_gate_s_file_that_can_t_be_used_is_said_in_one_line(tmp_path, capsys, monkeypatch, where):
+    monkeypatch.delenv("NYLORUN_GATES_URL", raising=False)
+    monkeypatch.setenv("WHIPPLETREE_STATE_DIR", str(tmp_path))
+    (tmp_path / "tool-gate.toml").write_text("[servers.far\n")
+    if where == "named":
+        monkeypatch.setenv("WHIPPLETREE_TOOL_GATE_CONFIG", str(tmp_path / "tool-gate.toml"))
+    code, out, err = listed(capsys, tmp_path, manifest(remote()))
+    assert (code, out) == (2, [])
+    assert err.count("\n") == 1
+    assert "tool-gate.toml" in err
+
+
+def test_behind_a_stack_s_gate_a_remote_server_s_line_says_what_to_do(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("NYLORUN_GATES_URL", "http://gateway:4100")
+    code, out, _ = listed(capsys, tmp_path, manifest(remote(), stdio()))
+    assert code == 1
+    assert "NYLORUN_GATES_URL names a gates service" in out[1]
+    assert "WHIPPLETREE_TOOL_GATE_CONFIG" in out[1]
+    assert "connected" in out[2]
 
 
 def test_the_body_of_a_put_is_taken_too_and_json_is_the_discovery_s(tmp_path, capsys):

@@ -5,20 +5,44 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
+from protocol.jsjson import RawJson
 from services.mcp_pool import aborts
 from services.mcp_pool.connection import Abort, Connecting, Connection, ToolAnswer, ToolRequest, ToolsPage
-from services.mcp_pool.declarations import DeclaredServer
+from services.mcp_pool.declarations import DeclaredServer, ServerName
 from services.mcp_pool.failures import NotSent, RequestAborted
-from services.mcp_pool.gate.client import GateClient, GateResult
+from services.mcp_pool.gate.client import GateResult
 from services.mcp_pool.results import check_call_result, check_tools_page
 from services.mcp_pool.session import PoolKey, Session
+
+
+class Gate(Protocol):
+    """What is asked of a gate; every method but close_server raises an McpFailure."""
+
+    async def connect(self, session: Session, name: ServerName) -> None:
+        """Has the gate open the server."""
+        ...
+
+    async def list_page(self, session: Session, name: ServerName, cursor: str | None) -> GateResult:
+        """One page of `tools/list`."""
+        ...
+
+    async def call(
+        self, session: Session, name: ServerName, effect_id: str, tool: str, arguments: RawJson
+    ) -> GateResult:
+        """One tool call."""
+        ...
+
+    async def close_server(self, session: Session, name: ServerName) -> None:
+        """Nobody uses the server any more. Never fails."""
+        ...
 
 
 class GateConnector:
     """Makes connections through one gate. See connection.Connector."""
 
-    def __init__(self, client: GateClient) -> None:
+    def __init__(self, client: Gate) -> None:
         self._client = client
         self._open: Counter[PoolKey] = Counter()
 
@@ -38,7 +62,7 @@ class _GateConnection:
     the last one closes it.
     """
 
-    def __init__(self, client: GateClient, key: PoolKey, shared: Counter[PoolKey]) -> None:
+    def __init__(self, client: Gate, key: PoolKey, shared: Counter[PoolKey]) -> None:
         self._client = client
         self._key = key
         self._session = Session(key.tenant_id, key.session_id)
