@@ -31,6 +31,10 @@ NAMES = (
     "model_throughput",
     "model_held",
     "startup",
+    "sandbox_exec",
+    "grep",
+    "glob",
+    "read",
 )
 
 

@@ -294,8 +294,8 @@ SANDBOX = {
     ),
     "the least memory of a command": ("services.sandbox_manager.specs:LEAST_MEMORY_MIB", unit("MiB")),
     "output kept of each stream": ("services.sandbox_manager.captured:STREAM_BYTES", MIB),
-    "processes and threads of a command": ("services.sandbox_manager.bwrap.flags:PROCESSES", PLAIN),
-    "one file that a command writes": ("services.sandbox_manager.bwrap.flags:FILE_BYTES", GIB),
+    "processes and threads of a command": ("services.sandbox_manager.bwrap.limits:PROCESSES", PLAIN),
+    "one file that a command writes": ("services.sandbox_manager.bwrap.limits:FILE_BYTES", GIB),
     "`/dev/shm` of a command": ("services.sandbox_manager.bwrap.flags:SHARED_MEMORY_BYTES", MIB),
     "setting a sandbox up": ("services.sandbox_manager.bwrap.process:SETUP_LIMIT_S", SECONDS),
     "pipes after a kill": ("services.sandbox_manager.bwrap.process:PIPES_AFTER_KILL_S", SECONDS),
@@ -461,7 +461,7 @@ def test_ranges_are_those_of_the_code() -> None:
     from cli.supervisor import FIRST_PAUSE_S, LONGEST_PAUSE_S
     from gateway.timing import Timing
     from services.sandbox_manager.bwrap.driver import OWN_MEMORY
-    from services.sandbox_manager.bwrap.flags import LEAST_ADDRESS_SPACE
+    from services.sandbox_manager.bwrap.limits import LEAST_ADDRESS_SPACE
     from services.sandbox_manager.open_files import COMMAND_HARD, COMMAND_SOFT
 
     cells = {row.cells[0]: row.cells[1] for row in ROWS}

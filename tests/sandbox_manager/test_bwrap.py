@@ -8,6 +8,7 @@ import asyncio
 import errno
 import os
 import platform
+import re
 import struct
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,13 +22,25 @@ from services.sandbox_manager.bwrap import process
 from services.sandbox_manager.bwrap.binary import find_bwrap
 from services.sandbox_manager.bwrap.driver import BwrapBackend
 from services.sandbox_manager.bwrap.flags import command_words, render, system_flags, workspace_flags
+from services.sandbox_manager.bwrap.limits import limits_of
 from services.sandbox_manager.bwrap.process import Launch, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.contract import Backend, BackendError, Handle
 from services.sandbox_manager.disk.store import WorkspaceDisk
 from services.sandbox_manager.signals import Signal
 from tests.sandbox_manager.conftest import fresh_key
-from tests.sandbox_manager.support import BOUND, CLOSED, SECOND, UID, appears, identity, output, spec, tool
+from tests.sandbox_manager.support import (
+    BOUND,
+    CLOSED,
+    SECOND,
+    UID,
+    appears,
+    identity,
+    make_driver,
+    output,
+    spec,
+    tool,
+)
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -377,6 +390,26 @@ async def test_without_a_descriptor_left_nothing_is_left_either(monkeypatch: pyt
     assert _alive("31.4166") == []
 
 
+async def test_limits_are_the_same_whoever_sets_them(
+    driver_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(pid: int, limits: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    shown = []
+    for name in ("from-outside", "from-inside"):
+        if name == "from-inside":
+            monkeypatch.setattr(process, "limit", refuse)
+        driver = make_driver("bwrap", driver_root / name)
+        assert (await driver.probe()).available
+        opened = await driver.open(spec(network=CLOSED))
+        shown.append((await _shell(opened, "cat /proc/self/limits"))["stdout"])
+        opened.release()
+        await driver.close()
+    assert shown[0] == shown[1]
+    assert re.search(r"^Max processes +512 +512 ", shown[0], re.MULTILINE)
+
+
 # The filter
 
 
@@ -476,12 +509,12 @@ def test_a_workspace_s_mounts_come_last_and_end_read_only() -> None:
 
 @pytest.mark.parametrize(("size", "files"), [(120 * 1024, 0), (120 * 1024 + 1, 1)])
 def test_long_commands_are_handed_over_as_files(size: int, files: int) -> None:
-    words, given = command_words("x" * size, 1024)
+    words, given = command_words("x" * size, None)
     assert len(given) == files
-    assert words[0] == "/usr/bin/prlimit"
+    assert words[0] == "/bin/bash"
     assert all(len(word) <= 120 * 1024 for word in words)
 
 
 def test_the_interpreter_of_the_tests_is_no_part_of_a_sandbox() -> None:
-    words: Sequence[str] = command_words("true", 1024)[0]
+    words: Sequence[str] = command_words("true", limits_of(1024))[0]
     assert sys.executable not in words

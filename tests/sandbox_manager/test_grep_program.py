@@ -226,11 +226,11 @@ async def test_a_search_ends_with_its_lines(tree: Path, most: int) -> None:
 
 
 @needs_gnu_grep
-async def test_a_warning_of_grep_s_is_told_once(tmp_path: Path) -> None:
+async def test_what_grep_says_of_a_pattern_is_told_once(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"a-rather-long-name-{'x' * 60}-{number}").touch()
-    _, stderr = await _search(tmp_path, _asked("*a"), ripgrep=False)
-    assert stderr == "grep: warning: * at start of expression\n"
+    for pattern, said in (("*a", "warning: * at start of expression"), ("[", "Invalid regular expression")):
+        assert await _search(tmp_path, _asked(pattern), ripgrep=False) == ([], f"grep: {said}\n")
 
 
 @needs_gnu_grep

@@ -19,15 +19,15 @@ from services.sandbox_manager.bwrap.cgroups import Group, GroupLimits, Groups, f
 from services.sandbox_manager.bwrap.flags import (
     ENVIRONMENT,
     ETC_FILES,
-    PROCESSES,
     PROXY_VARIABLES,
     command_words,
     render,
     system_flags,
     workspace_flags,
 )
+from services.sandbox_manager.bwrap.limits import PROCESSES, limits_of
 from services.sandbox_manager.bwrap.memory_watch import MemoryWatch
-from services.sandbox_manager.bwrap.process import Launch, run
+from services.sandbox_manager.bwrap.process import Launch, LimitsRefused, run
 from services.sandbox_manager.bwrap.seccomp import filter_program
 from services.sandbox_manager.bwrap.view import Starter, plain_starter, staged_starter
 from services.sandbox_manager.bwrap.way_out import WaysOut
@@ -76,6 +76,7 @@ class BwrapBackend:
         self._groups: Groups | str = "not looked for"
         self._made_groups = 0
         self._memory = MemoryWatch()
+        self._limits_from_outside = True
         self.grep_program = read_facts("")
 
     async def probe(self) -> Probe:
@@ -140,7 +141,9 @@ class BwrapBackend:
         starter = self._starter
         if starter is None:
             raise BackendError("The driver has not been probed.")
-        words, files = command_words(command, memory_mib)
+        limits = limits_of(memory_mib)
+        outside = self._limits_from_outside
+        words, files = command_words(command, None if outside else limits)
         confines = confines or Confines()
         rules = confines.rules
 
@@ -159,6 +162,7 @@ class BwrapBackend:
             seccomp=self._seccomp,
             pass_fds=() if starter.namespace is None else (starter.namespace,),
             around=partial(self._around, confines) if confines.any else None,
+            limits=limits if outside else None,
         )
 
     @asynccontextmanager
@@ -192,11 +196,20 @@ class BwrapBackend:
         self._seccomp = filter_program(memory_groups=not isinstance(self._groups, str))
         await self._disk.prepare()
         self._starter = await self._make_starter(self._program)
-        result = await run(self.launch(FACTS + "; true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
+        result = await self._facts()
         if result.exit_code != 0:
             raise BackendError(f"a trivial command ended with exit code {result.exit_code}")
         self.grep_program = read_facts(result.stdout)
         return version
+
+    async def _facts(self) -> ExecResult:
+        try:
+            return await run(
+                self.launch(FACTS + "; true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal()
+            )
+        except LimitsRefused:
+            self._limits_from_outside = False
+        return await run(self.launch(FACTS + "; true", None, DEFAULT_MEMORY_MIB), PROBE_LIMIT_MS, Signal())
 
     async def _make_starter(self, program: Path) -> Starter:
         root, identity = self._disk.root, self._disk.identity

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from services.sandbox_manager.bwrap.limits import Limits, limiting_words
 from services.sandbox_manager.bwrap.listening_child import PORT
-from services.sandbox_manager.open_files import command_limits
 from services.sandbox_manager.paths import WORKSPACE
 from services.sandbox_manager.text import encode
 
@@ -32,13 +32,6 @@ SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
 """Size of /dev/shm, the only place in memory that commands can fill besides their own."""
 LONGEST_ARGUMENT_BYTES: Final = 120 * 1024
 """The kernel takes 128 KiB as one argument; a longer command is handed over as a file."""
-
-PROCESSES: Final = 512
-"""Processes and threads of one command."""
-FILE_BYTES: Final = 5 * 1024**3
-"""The largest file that a command may write."""
-LEAST_ADDRESS_SPACE: Final = 16 * 1024**3
-"""Runtimes reserve far more addresses than they use; what one process uses is bounded by its data limit."""
 
 _NAMESPACES: Final = (
     "--unshare-user",
@@ -100,29 +93,16 @@ def workspace_flags(folder: str, files: Mapping[str, int]) -> list[str]:
     return flags
 
 
-def command_words(command: str, memory_mib: int) -> tuple[list[str], dict[str, bytes]]:
-    """How a command is started, and the files that it needs for that."""
+def command_words(command: str, limits: Limits | None) -> tuple[list[str], dict[str, bytes]]:
+    """How a command is started, and the files that it needs for that.
+
+    `limits` are those that it sets for itself; None when they are set from outside.
+    """
+    words = [] if limits is None else list(limiting_words(limits))
     data = encode(command)
     if len(data) <= LONGEST_ARGUMENT_BYTES:
-        return [*_limiter(memory_mib), "/bin/bash", "-c", data.decode()], {}
-    return [*_limiter(memory_mib), "/bin/bash", _COMMAND_FILE], {_COMMAND_FILE: data}
-
-
-def _limiter(memory_mib: int) -> list[str]:
-    # Inside, because processes are counted in the user namespace: outside, all workspaces would share one
-    # count. The program is asked rather than the system call from here, which takes a capability that root
-    # of a container does not have.
-    memory = min(memory_mib * 1024**2, 2**62)
-    soft, hard = command_limits()
-    return [
-        "/usr/bin/prlimit",
-        "--core=0",
-        f"--nproc={PROCESSES}",
-        f"--fsize={FILE_BYTES}",
-        f"--nofile={soft}:{hard}",
-        f"--data={memory}",
-        f"--as={max(LEAST_ADDRESS_SPACE, 4 * memory)}",
-    ]
+        return [*words, "/bin/bash", "-c", data.decode()], {}
+    return [*words, "/bin/bash", _COMMAND_FILE], {_COMMAND_FILE: data}
 
 
 def render(words: Sequence[str]) -> bytes:

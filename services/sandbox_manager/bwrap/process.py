@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.common.latch import Latch
+from services.sandbox_manager.bwrap.limits import Limits, limit
 from services.sandbox_manager.captured import NEVER_BEGAN, Captured, exec_result
 from services.sandbox_manager.contract import BackendError, ExecResult
 from services.sandbox_manager.kills import ABORTED, Kill, killing
@@ -44,7 +45,8 @@ class Launch:
     """What to start: `words` begin bubblewrap, `command` is what runs inside.
 
     `flags` gets the descriptors of `files` and gives bubblewrap's arguments, which no process list shows.
-    `around` is entered before the command begins and left when it is over.
+    `around` is entered before the command begins and left when it is over. `limits` are set from outside, None
+    when the command sets its own.
     """
 
     words: Sequence[str]
@@ -55,6 +57,11 @@ class Launch:
     seccomp: bytes | None
     pass_fds: Sequence[int] = ()
     around: Around | None = None
+    limits: Limits | None = None
+
+
+class LimitsRefused(BackendError):
+    """This process may not set the limits of a sandbox from outside."""
 
 
 async def run(
@@ -67,7 +74,7 @@ async def run(
     """
     if signal.aborted:
         return NEVER_BEGAN
-    sandbox = _Sandbox(_spawn(launch))
+    sandbox = _Sandbox(_spawn(launch), launch.limits)
     with killing(sandbox.kill, signal, timeout_ms, overdrawn):
         try:
             return await _run(sandbox, launch.around)
@@ -172,7 +179,9 @@ def _memory_file(data: bytes) -> int:
 class _Sandbox:
     """A running bubblewrap with the process that is number 1 inside."""
 
-    def __init__(self, spawned: _Spawned) -> None:
+    def __init__(self, spawned: _Spawned, limits: Limits | None) -> None:
+        self._limits = limits
+        self._unlimited: OSError | None = None
         self._loop = asyncio.get_running_loop()
         self._process = spawned.process
         self._block: int | None = spawned.block
@@ -216,6 +225,8 @@ class _Sandbox:
                 await self._set_up.wait()
         except TimeoutError:
             raise BackendError("The sandbox was not set up in time.") from None
+        if self._unlimited is not None and not self.killed:
+            raise LimitsRefused(f"The sandbox's limits can't be set: {self._unlimited.strerror}.")
         return self._first_pid
 
     async def go_on(self) -> ExecResult:
@@ -290,10 +301,21 @@ class _Sandbox:
             self._first = os.pidfd_open(pid)
             self._first_pid = pid
             _offer_to_oom_killer(pid)
+            self._limit(pid)
             self._loop.add_reader(self._first, self._first_ended)
         self._set_up.set()
         if self._killed is not None:
             self.kill(self._killed)
+
+    def _limit(self, pid: int) -> None:
+        if self._limits is None:
+            return
+        try:
+            limit(pid, self._limits)
+        except ProcessLookupError:
+            raise
+        except OSError as error:
+            self._unlimited = error
 
     def _first_ended(self) -> None:
         assert self._first is not None

@@ -13,11 +13,10 @@ from typing import Any, Final
 from protocol.jsjson import dumps
 from services.sandbox_manager.bwrap.flags import (
     ENVIRONMENT,
-    FILE_BYTES,
-    PROCESSES,
     PROXY_VARIABLES,
     SHARED_MEMORY_BYTES,
 )
+from services.sandbox_manager.bwrap.limits import FILE_BYTES, PROCESSES
 from services.sandbox_manager.disk.identity import Identity
 from services.sandbox_manager.paths import WORKSPACE
 from services.sandbox_manager.specs import BackendSpec

@@ -158,6 +158,9 @@ class DiskWatch:
         return room
 
     async def _watch(self) -> None:
+        # The command that this begins with has just asked.
+        if self._seen is not None:
+            await asyncio.sleep(self._seen[1].look_again_s())
         while True:
             again_s = LOOK_AGAIN_MOST_S
             try:

@@ -23,7 +23,7 @@ FACTS: Final = "grep --version 2>&1 | head -n 1; echo; command -v rg >/dev/null 
 """Prints what `read_facts` reads."""
 BATCH: Final = 4000
 """Files that ripgrep is given at once: a search that has its lines ends after a batch."""
-_WARNING: Final = "grep: warning: "
+_COMPLAINT: Final = "grep: "
 _GNU: Final = "(GNU grep)"
 _OTHERS: Final = re.compile(r"^(?:find|rg|xargs|sort): ", re.MULTILINE)
 _WILD: Final = re.compile(r"[*?\[]")
@@ -63,8 +63,12 @@ def read_facts(stdout: str) -> GrepProgram:
 
 def _without_repeats(stderr: str) -> str:
     """What grep thinks of a pattern stands there once, however often it was started."""
-    lines = stderr.split("\n")
-    kept = [line for at, line in enumerate(lines) if not line.startswith(_WARNING) or line not in lines[:at]]
+    seen: set[str] = set()
+    kept: list[str] = []
+    for line in stderr.split("\n"):
+        if not line.startswith(_COMPLAINT) or line not in seen:
+            kept.append(line)
+            seen.add(line)
     return "\n".join(kept)
 
 
