@@ -29,10 +29,11 @@ from services.dev_core.problems import Problem, no_session
 from services.dev_core.session_files import SessionFiles
 from services.dev_core.store import agents, effects, events, sessions
 from services.dev_core.store.agents import Agent
-from services.dev_core.store.database import Move, Store, Tx
+from services.dev_core.store.database import Store
 from services.dev_core.store.effects import Effect
 from services.dev_core.store.events import Event
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Move, Tx
 from services.dev_core.turns import answers, messages
 
 MAX_ID_CHARS: Final = 512

@@ -25,8 +25,9 @@ from services.dev_core.harness.workspaces import Workspaces, session_reference
 from services.dev_core.manifests import facts_of
 from services.dev_core.problems import Problem, no_session, turn_is_open
 from services.dev_core.store import agents, links, sessions
-from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.database import Store
 from services.dev_core.store.sessions import OPEN_STATUSES
+from services.dev_core.store.transaction import Tx
 from services.dev_core.sweeper import remove_due
 
 WORKSPACE_S: Final = 660.0

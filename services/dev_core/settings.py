@@ -10,7 +10,7 @@ from typing import Final
 
 from services.common.hosts import is_loopback
 from services.common.settings import Environment
-from services.dev_core.store.database import MEMORY
+from services.dev_core.store.opening import MEMORY
 
 SECRETS: Final = ("WHIPPLETREE_CORE_TOKEN", "NYLORUN_HARNESS_TOKEN")
 PING_MS: Final = 30_000

@@ -14,7 +14,8 @@ from protocol.errors import HarnessApiError
 from services.common.logs import error_text, get_logger
 from services.dev_core.clock import now_ms
 from services.dev_core.harness.workspaces import Workspaces
-from services.dev_core.store.database import Store, StoreFailed, Tx
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed, Tx
 
 REQUEST_S: Final = 120.0
 """Of one sweep or removal."""

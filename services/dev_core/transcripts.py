@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from protocol import jsjson
 from protocol.transcript import Entry
-from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.settle import Edit
 
 MAX_CACHED_UNITS: Final = 128 * 1024 * 1024

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from services.common.process import StartFailed
-from services.dev_core.store import database, effects, events, sessions
-from services.dev_core.store.database import MEMORY, Row, Store, StoreFailed, Tx
+from services.dev_core.store import database, effects, events, sessions, transaction
+from services.dev_core.store.database import Store
+from services.dev_core.store.opening import MEMORY
 from services.dev_core.store.schema import SCHEMA_VERSION
+from services.dev_core.store.transaction import Row, StoreFailed, Tx
 from services.dev_core.transcripts import fold_log
 from services.dev_core.turns import lease
 
@@ -316,7 +318,7 @@ async def test_events_are_numbered_without_gaps_also_after_transactions_that_fai
 async def test_events_are_numbered_on_when_too_many_sessions_are_remembered(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MAX_KNOWN_SEQS", 2)
+    monkeypatch.setattr(transaction, "MAX_KNOWN_SEQS", 2)
     for expected in (1, 2):
         for session_id in ("s1", "s2", "s3"):
             assert await store.write(said("x", session_id)) == expected

@@ -27,9 +27,9 @@ from services.dev_core.effects.intent import Asked, Recovery
 from services.dev_core.manifests import NO_MCP_TOOLS, check_manifest, facts_of
 from services.dev_core.problems import Problem
 from services.dev_core.store import agents, effects, events, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.schema import prepare
 from services.dev_core.store.sessions import OPEN_STATUSES
+from services.dev_core.store.transaction import Tx
 from services.dev_core.transcripts import fold_log
 from services.dev_core.turns import answers, lease, messages, settle
 from services.dev_core.turns.settle import Abort, Output

@@ -13,7 +13,8 @@ import pytest
 from services.common.process import StartFailed
 from services.dev_core.effects.held import HeldRun
 from services.dev_core.run_tokens import LIFE_MS, open_run_tokens
-from services.dev_core.store.database import MEMORY, Store
+from services.dev_core.store.database import Store
+from services.dev_core.store.opening import MEMORY
 from tests.dev_core.support import BOUND_S, CoreClient, running_core
 
 RUN = HeldRun("run", "ses_1", "t_1", 0, 3, "owner", "plain", "hash", -1)

@@ -9,7 +9,9 @@ import pytest
 
 from protocol.transcript import Entry
 from services.dev_core.store import events
-from services.dev_core.store.database import MEMORY, Store, Tx
+from services.dev_core.store.database import Store
+from services.dev_core.store.opening import MEMORY
+from services.dev_core.store.transaction import Tx
 from services.dev_core.transcripts import Transcripts
 from services.dev_core.turns.settle import Edit
 

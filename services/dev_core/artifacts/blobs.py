@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from services.common.process import StartFailed
-from services.dev_core.store.database import MEMORY
+from services.dev_core.store.opening import MEMORY
 
 MAX_ARTIFACT_BYTES: Final = 47 * 1024 * 1024
 """Of one version: what still fits a Harness API frame in base64."""

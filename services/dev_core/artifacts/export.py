@@ -24,7 +24,8 @@ from services.dev_core.effects.held import own_session, storable
 from services.dev_core.harness.run import Run
 from services.dev_core.harness.workspaces import request_on, session_reference
 from services.dev_core.store import events
-from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import Tx
 
 OUTPUTS: Final = "/workspace/outputs"
 MAX_FILES: Final = 10_000

@@ -8,7 +8,7 @@ from typing import Any, Final
 from services.dev_core.artifacts.blobs import Blob
 from services.dev_core.clock import iso_time, new_id
 from services.dev_core.store import events
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 
 @dataclass(frozen=True, slots=True)

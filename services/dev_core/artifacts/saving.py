@@ -32,7 +32,8 @@ from services.dev_core.effects import outcome
 from services.dev_core.effects.held import own_effect, turn_cancelled
 from services.dev_core.harness.run import Run
 from services.dev_core.harness.workspaces import request_on, session_reference
-from services.dev_core.store.database import Store, Tx
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import Tx
 
 _MEMBERS: Final = ("path", "content", "name", "contentType", "artifactId")
 

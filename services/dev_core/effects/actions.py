@@ -23,9 +23,9 @@ from services.dev_core.effects.held import storable
 from services.dev_core.effects.outcome import append_completed
 from services.dev_core.problems import Problem, no_session
 from services.dev_core.store import effects, events, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import Effect
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.lease import become_uncertain, wake
 
 LOST_ERROR: Final = "The core stopped after it had sent the Action and before the answer arrived"

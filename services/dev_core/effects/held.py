@@ -10,9 +10,9 @@ import msgspec
 from protocol.errors import HarnessApiError
 from services.dev_core.manifests import Engine
 from services.dev_core.store import sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import EffectStatus, Runner
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Tx
 
 _PLAIN_ID: Final = re.compile(r"[\x21-\x7e]{1,512}")
 

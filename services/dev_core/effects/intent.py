@@ -32,8 +32,8 @@ from services.dev_core.effects.outcome import completed_event
 from services.dev_core.flows import linking
 from services.dev_core.manifests import ManifestFacts, McpTools, runner_of
 from services.dev_core.store import agents, effects, events
-from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import Effect, EffectStatus, Runner
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.ending import AGENT_FAILED, failed_agent
 
 NULL_OUTCOME: Final = '{"value":null}'

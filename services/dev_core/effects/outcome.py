@@ -14,8 +14,8 @@ from services.dev_core.effects.held import (
     turn_cancelled,
 )
 from services.dev_core.store import effects, events
-from services.dev_core.store.database import Tx
 from services.dev_core.store.effects import Effect
+from services.dev_core.store.transaction import Tx
 
 
 def record_value(

@@ -30,7 +30,8 @@ from services.dev_core.effects.actions import (
 )
 from services.dev_core.given import MAX_GIVEN_DEPTH, read_given
 from services.dev_core.problems import Problem
-from services.dev_core.store.database import Store, StoreFailed
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed
 
 MAX_POSTS_AT_ONCE: Final = 128
 """Requests in flight; further Actions wait, still `new`."""

@@ -10,7 +10,8 @@ from services.common.logs import error_text, get_logger
 from services.dev_core.clock import now_ms
 from services.dev_core.flows.linking import begin_queued
 from services.dev_core.store import links
-from services.dev_core.store.database import Store, StoreFailed
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed
 
 STORE_RETRY_S: Final = 1.0
 """After the database refused to begin a turn."""

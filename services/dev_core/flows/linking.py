@@ -17,9 +17,9 @@ from services.dev_core.effects.held import storable
 from services.dev_core.manifests import Checked, ManifestFacts, ManifestRefused, check_manifest
 from services.dev_core.problems import Problem
 from services.dev_core.store import agents, effects, events, links, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.links import Link
 from services.dev_core.store.sessions import OPEN_STATUSES, Session
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.ending import AGENT_FAILED, complete_agent, failed_agent
 from services.dev_core.turns.messages import Message, start_turn
 

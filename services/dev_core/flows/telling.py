@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from services.dev_core.store import effects, events, links
-from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Tx
 
 
 def tell_parent(

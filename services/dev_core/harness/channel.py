@@ -18,7 +18,7 @@ from protocol.frames import FrameInvalid
 from protocol.jsjson import JsonError
 from protocol.methods import CORE_METHODS, MethodInvalid, check_params, check_result
 from services.common.logs import error_text, get_logger
-from services.dev_core.store.database import StoreFailed
+from services.dev_core.store.transaction import StoreFailed
 
 CLOSED: Final = "The Harness API connection closed"
 

@@ -12,7 +12,7 @@ from protocol.errors import HarnessApiError
 from protocol.methods import EventParams
 from services.dev_core.effects.held import storable
 from services.dev_core.store import events, sessions
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 TENANT_ID: Final = "tn_dev"
 """The one Tenant of a development core: a constant, so that workspaces outlive its database."""

@@ -12,7 +12,7 @@ from protocol.errors import HarnessApiError
 from protocol.methods import SessionMcpParams
 from services.dev_core.effects.held import HeldRun, is_active, own_session, turn_cancelled
 from services.dev_core.store import events, sessions
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 _STRINGS: Final = ("capabilityId", "serverName", "serverToolName", "name")
 

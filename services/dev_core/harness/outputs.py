@@ -14,7 +14,8 @@ from services.dev_core.harness.channel import CLOSED, Serving
 from services.dev_core.harness.connection import Connection
 from services.dev_core.harness.run import Run, held_run, run_not_held
 from services.dev_core.harness.scheduler import Scheduler
-from services.dev_core.store.database import Store, StoreFailed
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed
 from services.dev_core.transcripts import Transcripts
 from services.dev_core.turns import lease, settle
 from services.dev_core.turns.settle import Output, Settled

@@ -41,7 +41,8 @@ from services.dev_core.manifests import (
 )
 from services.dev_core.run_tokens import RunTokens
 from services.dev_core.store import agents
-from services.dev_core.store.database import Store, StoreFailed
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed
 from services.dev_core.transcripts import Transcripts
 from services.dev_core.turns import lease, settle
 from services.dev_core.turns.lease import Taken

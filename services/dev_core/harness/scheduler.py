@@ -21,7 +21,8 @@ from services.dev_core.clock import new_run_id, now_ms
 from services.dev_core.effects.actions import resolved_message
 from services.dev_core.harness.connection import Connection
 from services.dev_core.harness.run import Run
-from services.dev_core.store.database import Store, StoreFailed
+from services.dev_core.store.database import Store
+from services.dev_core.store.transaction import StoreFailed
 from services.dev_core.turns import lease, settle
 from services.dev_core.turns.lease import Taken
 from services.dev_core.turns.settle import Abort, AbortKind

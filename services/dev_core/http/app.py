@@ -17,7 +17,7 @@ from services.common.logs import error_text, get_logger
 from services.dev_core.console.pages import is_console
 from services.dev_core.given import MAX_GIVEN_DEPTH, read_given
 from services.dev_core.problems import Problem
-from services.dev_core.store.database import StoreFailed
+from services.dev_core.store.transaction import StoreFailed
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.dev_core.manifests import Engine
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 
 @dataclass(frozen=True, slots=True)

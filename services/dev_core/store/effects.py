@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 EffectStatus: TypeAlias = Literal["invoking", "pending", "completed", "uncertain"]
 Runner: TypeAlias = Literal["model", "mcp", "remote-mcp", "sandbox", "artifact", "action", "linked", "core"]

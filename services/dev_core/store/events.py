@@ -9,7 +9,7 @@ import msgspec
 from protocol import jsjson
 from protocol.jsjson import RawJson
 from services.dev_core.clock import iso_time
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 _APPEND: Final = (
     "INSERT INTO events (session_id, seq, type, turn_id, effect_id, base, time_ms, payload) "

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 LinkState: TypeAlias = Literal["queued", "running", "settled", "withdrawn"]
 

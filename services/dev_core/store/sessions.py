@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from services.dev_core.manifests import Engine
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 Status: TypeAlias = Literal[
     "idle", "runnable", "running", "waiting", "paused", "uncertain", "completed", "failed", "cancelled"

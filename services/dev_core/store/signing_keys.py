@@ -6,7 +6,7 @@ an older program, which never looks at it, still reads the file.
 
 from __future__ import annotations
 
-from services.dev_core.store.database import Tx
+from services.dev_core.store.transaction import Tx
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS signing_keys (

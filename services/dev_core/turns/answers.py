@@ -7,8 +7,8 @@ from typing import Any
 from protocol import jsjson
 from services.dev_core.problems import Problem, no_session
 from services.dev_core.store import events, links, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import OPEN_STATUSES, Session
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.ending import end_turn
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from protocol import jsjson
 from services.dev_core.effects.outcome import append_completed
 from services.dev_core.store import agents, effects, events, links, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.links import Link
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.lease import wake
 
 AGENT_FAILED: Final = "agent.failed"

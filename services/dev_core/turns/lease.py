@@ -9,8 +9,8 @@ import msgspec
 from protocol import jsjson
 from services.dev_core.flows.telling import tell_parent
 from services.dev_core.store import effects, events, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session
+from services.dev_core.store.transaction import Tx
 
 LAPSED_ERROR: Final = "The harness that ran this effect went away before it reported an outcome"
 

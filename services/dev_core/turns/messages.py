@@ -12,8 +12,8 @@ from services.dev_core.effects.held import storable
 from services.dev_core.manifests import Engine
 from services.dev_core.problems import Problem, no_session, turn_is_open
 from services.dev_core.store import events, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import OPEN_STATUSES
+from services.dev_core.store.transaction import Tx
 
 _FORMS: Final = ("text", "content", "data")
 

@@ -21,8 +21,8 @@ from services.dev_core.effects.held import HeldRun, is_active, own_session, stor
 from services.dev_core.flows.telling import tell_parent
 from services.dev_core.manifests import Engine
 from services.dev_core.store import effects, events, sessions
-from services.dev_core.store.database import Tx
 from services.dev_core.store.sessions import Session, Status
+from services.dev_core.store.transaction import Tx
 from services.dev_core.turns.ending import end_turn
 from services.dev_core.turns.lease import mark_invoking_uncertain
 
