@@ -15,7 +15,7 @@ PROVIDERS := $(if $(CHOSEN),$(VENV)/.providers)
 CODE := protocol cli gateway services bench deploy examples tests tools pytest-whippletree hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv npm demo demo-kill up test unit system faults lint bench pages protos wheels clean
+.PHONY: help venv npm demo demo-kill up test unit system faults long lint bench pages protos wheels clean
 
 help: ## Explain the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ system: $(VENV)/.test ## Run the tests that start the real processes
 
 faults: $(VENV)/.test ## Run the tests that kill processes
 	@$(BIN)/python -m tests.stages faults
+
+long: $(VENV)/.test ## Run what takes minutes at full length (on a quiet machine; not part of make test)
+	@$(BIN)/python -m tests.stages long
 
 lint: $(VENV)/.lint ## Check style, types and import rules
 	@$(BIN)/ruff check $(CODE)

@@ -100,45 +100,57 @@ class SqliteThread:
     # In the thread
 
     def _serve(self, loop: asyncio.AbstractEventLoop, jobs: Sequence[_Job]) -> None:
-        if not self._all(jobs):
+        try:
+            db = self._begun()
+        except Exception as error:  # noqa: BLE001  (whoever asked gets it)
+            # Nobody has begun: one after another would only wait as long each.
             for job in jobs:
-                self._alone(job)
+                job.error = error
+        else:
+            if not self._all(db, jobs):
+                for job in jobs:
+                    self._alone(job)
         # The loop may be gone: then nobody waits.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._deliver, loop, jobs)
 
-    def _all(self, jobs: Sequence[_Job]) -> bool:
-        """In one transaction; False when they must be tried one by one."""
-        if len(jobs) == 1:
-            return False
+    def _begun(self) -> sqlite3.Connection:
+        """The connection, with a transaction."""
+        if self._db is None:
+            self._db = self._open_file()
+        self._db.execute("BEGIN IMMEDIATE")
+        return self._db
+
+    def _all(self, db: sqlite3.Connection, jobs: Sequence[_Job]) -> bool:
+        """In the transaction that has begun; False when they must be tried one by one."""
         try:
-            self._together(jobs)
-        except Exception:  # noqa: BLE001  (each alone finds out whose it was)
-            return False
+            _work(db, jobs)
+        except Exception as error:  # noqa: BLE001  (each alone finds out whose it was)
+            if len(jobs) == 1:
+                jobs[0].error = error
+            return len(jobs) == 1
         return True
 
     def _alone(self, job: _Job) -> None:
         try:
-            self._together((job,))
+            _work(self._begun(), (job,))
         except Exception as error:  # noqa: BLE001  (whoever asked gets it)
             job.error = error
-
-    def _together(self, jobs: Sequence[_Job]) -> None:
-        if self._db is None:
-            self._db = self._open_file()
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            for job in jobs:
-                job.result = job.work(db)
-            db.execute("COMMIT")
-        except BaseException:
-            # A full disk makes SQLite end the transaction by itself.
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
 
     def _close(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _work(db: sqlite3.Connection, jobs: Sequence[_Job]) -> None:
+    """Works and commits, or leaves no transaction."""
+    try:
+        for job in jobs:
+            job.result = job.work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        # A full disk makes SQLite end the transaction by itself.
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise

@@ -21,7 +21,7 @@ class File:
         if self.refused:
             self.refused -= 1
             raise OSError("no room")
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        db = sqlite3.connect(self.path, timeout=0.05, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("CREATE TABLE IF NOT EXISTS numbers (number INTEGER PRIMARY KEY)")
         db.set_trace_callback(self.statements.append)
@@ -107,6 +107,19 @@ async def test_a_file_that_could_not_be_opened_is_tried_again(file):
     file.refused = 1
     with pytest.raises(OSError, match="no room"):
         await file.add(1)
+    assert await file.add(1) == 1
+
+
+async def test_what_waits_for_another_process_waits_together(file):
+    await file.add(0)
+    other = sqlite3.connect(file.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    began = file.statements.count("BEGIN IMMEDIATE")
+    results = await asyncio.gather(*map(file.add, range(1, 10)), return_exceptions=True)
+    other.close()
+    assert all(isinstance(result, sqlite3.OperationalError) for result in results)
+    # The first went alone, those that came meanwhile together.
+    assert file.statements.count("BEGIN IMMEDIATE") == began + 2
     assert await file.add(1) == 1
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
 from services.common.calls import WorkKey
+from services.model_executor.direct.repair import read_model_json
 from services.model_executor.executor import CallAborted
 from tests.common.support import BOUND_S, until
 from tests.doubles.providers import (
@@ -165,6 +167,8 @@ async def test_interleaved_tool_calls_become_blocks_in_index_order():
         ("", {}, None),
         ("[1]", {}, "[1]"),
         ("nonsense", {}, "nonsense"),
+        ({"a": 1.0}, {"a": 1}, None),
+        ({}, {}, None),
     ],
 )
 async def test_arguments_that_were_cut_off_are_repaired_or_kept_raw(arguments, args, raw):
@@ -176,6 +180,14 @@ async def test_arguments_that_were_cut_off_are_repaired_or_kept_raw(arguments, a
         assert block.get("raw") == raw
         assert block["id"].startswith("call_")
         assert candidate["finishReason"] == "length"
+
+
+def test_a_long_text_that_was_cut_off_is_repaired_at_once():
+    text = '{"code":"' + '\\"x\\"\\n' * 20_000
+    began = time.process_time()
+    assert read_model_json(text) == {"code": '"x"\n' * 20_000}
+    # It took minutes when every quote was tried as the beginning of a string.
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.spec("model-executor:15.40")

@@ -115,6 +115,79 @@ def test_what_is_wrong_is_named(text, says):
     assert says in str(caught.value)
 
 
+ODD = (
+    *(
+        "0",
+        "-1",
+        "1",
+        "99999999999999999999999",
+        "1.5",
+        "nan",
+        "inf",
+        "-inf",
+        "true",
+        "[]",
+        "[[]]",
+        "[{}]",
+        "{}",
+    ),
+    *(
+        '""',
+        '"x"',
+        '"\\u0000"',
+        '"\\n"',
+        '"é"',
+        '["x"]',
+        "2020-01-01",
+        "{a=[]}",
+        '{"\\n"="x"}',
+        '{"é"="é"}',
+        "9" * 5000,
+    ),
+)
+PLACES = (
+    *("route", "default", "state_file", "shared_state", "providers", "retry", "caps", "media"),
+    *(
+        f"providers.p.{name}"
+        for name in ("base_url", "api_key_file", "api_key_env", "headers", "compat", "models")
+    ),
+    *(f"providers.p.headers.{name}" for name in ("a", '"a b"', '""')),
+    *(f"providers.p.compat.{name}" for name in ("finish_reason", "max_tokens_field", "thinking")),
+    *(
+        f"providers.p.models.m.{name}"
+        for name in ("context_window", "input", "reasoning", "price", "price.input")
+    ),
+    *(f"retry.{name}" for name in ("attempts", "base_delay_ms", "request_timeout_ms")),
+    *(f"caps.{name}" for name in ("turn_tokens", "day_usd")),
+    *(f"media.{name}" for name in ("resolver", "url", "api_key_file", "api_key_env", "timeout_ms")),
+    *('providers."".api', 'providers."a/b".api', "providers.q", "providers.q.api"),
+)
+
+
+def test_whatever_stands_anywhere_is_taken_or_named_in_one_exception():
+    refused = 0
+    for place in PLACES:
+        for odd in ODD:
+            text = f"{place} = {odd}\nproviders.p.api = 'openai-completions'\n"
+            text += "" if place == "default" else "default = 'p/m'\n"
+            try:
+                read_config(text, {"x": "key\nwith a line"})
+            except ConfigInvalid:
+                refused += 1
+    assert refused > len(PLACES) * len(ODD) / 2
+    with pytest.raises(ConfigInvalid, match="not TOML"):
+        read_config("a = " + "[" * 5000, {})
+
+
+def test_keys_and_headers_that_no_request_could_carry_are_refused_without_being_quoted(tmp_path):
+    for key in ("two\nlines", "k\u00e9y"):
+        (tmp_path / "key").write_text(key)
+        for member, environ in ((f'api_key_file="{tmp_path}/key"', {}), ('api_key_env="K"', {"K": key})):
+            with pytest.raises(ConfigInvalid, match="one line of printable ASCII") as caught:
+                read_config(BASE + member, environ)
+            assert key not in str(caught.value)
+
+
 def test_caps_and_media_are_read():
     text = BASE + (
         "[providers.p.models.m]\nprice={}\n[caps]\nturn_usd=0.5\nday_tokens=1000000\n"

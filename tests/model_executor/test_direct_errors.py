@@ -6,6 +6,7 @@ import email.utils
 import json
 import socket
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,6 +105,11 @@ async def test_an_error_event_after_part_of_the_answer(made, event, expected):
         ({"retry-after": " 2 "}, 2000),
         ({"retry-after-ms": "soon", "retry-after": "2"}, 2000),
         ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00"}, 0),
+        ({"retry-after": "Sat, 01 Jan 0001 00:00:00"}, 0),
+        ({"retry-after": "Sat, 01 Jan 0001 00:00:00 +2359"}, 0),
+        ({"retry-after": "Wed, 99 Oct 2015 07:28:00 GMT"}, None),
+        ({"retry-after": "3, 4"}, None),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "1e3"}, None),
@@ -339,6 +345,21 @@ async def test_an_anthropic_answer_is_whole_with_its_last_event_though_the_conne
     cut = anthropic(anthropic_text(), whole=False, end="cut")
     async with messages(cut, retry=ONCE) as it:
         assert of(await it.ask()) == ("transient", True)
+
+
+async def test_pings_keep_a_silent_answer_of_anthropic_alive():
+    async def thinks(wire):
+        await wire.head(200, SSE)
+        for _ in range(12):
+            await asyncio.sleep(0.25)
+            await chunk(wire, b'event: ping\ndata: {"type": "ping"}\n\n')
+        await anthropic(anthropic_text())(SimpleNamespace(head=nothing, send=wire.send))
+
+    async def nothing(*_):
+        pass
+
+    async with messages(thinks, retry="attempts = 1\nidle_timeout_ms = 2000") as it:
+        assert (await it.ask())["output"][0]["text"] == "hello"
 
 
 @BOTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ _PROVIDER: Final = {"api", "base_url", "api_key_file", "api_key_env", "headers",
 _MODEL: Final = {"context_window", "max_output_tokens", "input", "reasoning", "price"}
 _MEDIA: Final = {"resolver", "url", "api_key_file", "api_key_env", "timeout_ms"}
 _PRICE: Final = ("input", "output", "cache_read", "cache_write")
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _RETRY: Final = {
     "attempts": (1, 20),
     "base_delay_ms": (0, 600_000),
@@ -52,6 +54,8 @@ def read_config(text: str, environ: Mapping[str, str]) -> DirectConfig:
     except tomllib.TOMLDecodeError as error:
         # A part of the text may be a secret in the wrong place; the library quotes a character at most.
         raise ConfigInvalid(f"it is not TOML: {error}") from None
+    except (ValueError, RecursionError):
+        raise ConfigInvalid("it is not TOML: a number is too long, or something nests too deep") from None
     _known(document, "", _ROOT)
     if document.get("route", "direct") != "direct":
         raise ConfigInvalid('route must be "direct"; the process\'s own setting names the route')
@@ -132,19 +136,26 @@ def _media(value: Mapping[str, Any], environ: Mapping[str, str]) -> Media | None
 
 def _provider(name: str, value: Any, environ: Mapping[str, str]) -> Provider:
     path = f"providers.{name}"
+    if not name or "/" in name:
+        raise ConfigInvalid(
+            f"{path}: a provider's name has no / and is not empty, or no model id could name it"
+        )
     if not isinstance(value, dict):
         raise ConfigInvalid(f"{path} must be a table")
     _known(value, f"{path}.", _PROVIDER)
     api = value.get("api")
-    if api not in APIS:
+    if not isinstance(api, str) or api not in APIS:
         raise ConfigInvalid(f"{path}.api must be one of {', '.join(APIS)}")
     base_url = value.get("base_url", APIS[api])
     parts = parse_url(base_url) if isinstance(base_url, str) else None
     if parts is None or parts.scheme not in ("http", "https"):
         raise ConfigInvalid(f"{path}.base_url must be an http or https URL")
     headers = _table(value, "headers", f"{path}.")
-    if not all(isinstance(text, str) and text.isprintable() for text in headers.values()):
-        raise ConfigInvalid(f"{path}.headers must hold texts")
+    for header, text in headers.items():
+        if _HEADER.fullmatch(header) is None:
+            raise ConfigInvalid(f"{path}.headers: {header!r} is no name of a header")
+        if not isinstance(text, str) or not _is_header_text(text):
+            raise ConfigInvalid(f"{path}.headers.{header} must be a text in printable ASCII")
     models = {
         model: _model(f'{path}.models."{model}"', entry)
         for model, entry in _table(value, "models", f"{path}.").items()
@@ -172,14 +183,23 @@ def _key(value: Mapping[str, Any], path: str, environ: Mapping[str, str]) -> tup
     if not isinstance(file if variable is None else variable, str):
         raise ConfigInvalid(f"{path}.{'api_key_file' if variable is None else 'api_key_env'} must be a text")
     if variable is not None:
-        return True, environ.get(variable, "").strip() or None
+        key = environ.get(variable, "").strip()
+        if not _is_header_text(key):
+            raise ConfigInvalid(f"{path}.api_key_env: the key must be one line of printable ASCII")
+        return True, key or None
     try:
         key = _read(str(file), MAX_KEY_BYTES).strip()
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}.api_key_file: {error}") from None
     if not key:
         raise ConfigInvalid(f"{path}.api_key_file names an empty file")
+    if not _is_header_text(key):
+        raise ConfigInvalid(f"{path}.api_key_file: the key must be one line of printable ASCII")
     return True, key
+
+
+def _is_header_text(text: str) -> bool:
+    return text.isascii() and text.isprintable()
 
 
 def _model(path: str, value: Any) -> ModelInfo:
@@ -187,7 +207,7 @@ def _model(path: str, value: Any) -> ModelInfo:
         raise ConfigInvalid(f"{path} must be a table")
     _known(value, f"{path}.", _MODEL)
     inputs = value.get("input", ["text", "image"])
-    if not isinstance(inputs, list) or not set(inputs) <= {"text", "image"}:
+    if not isinstance(inputs, list) or not all(one in ("text", "image") for one in inputs):
         raise ConfigInvalid(f'{path}.input must be a list of "text" and "image"')
     reasoning = value.get("reasoning", False)
     if not isinstance(reasoning, bool):
@@ -253,6 +273,8 @@ def _read(path: str, limit: int) -> str:
             content = file.read(limit + 1)
     except OSError as error:
         raise ConfigInvalid(f"{path} can't be read: {error.strerror or type(error).__name__}") from None
+    except ValueError:
+        raise ConfigInvalid(f"{path!r} is no path") from None
     if len(content) > limit:
         raise ConfigInvalid(f"{path} is larger than {limit} bytes")
     try:

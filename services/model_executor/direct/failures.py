@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import email.utils
 import re
 from collections.abc import Mapping, Sequence
@@ -145,9 +146,11 @@ def server_wait_ms(headers: Mapping[str, str], now_s: float) -> int | None:
     if after:
         try:
             date = email.utils.parsedate_to_datetime(after)
-        except (TypeError, ValueError):
+            # A date of HTTP is one of UTC, also where it doesn't say so.
+            at = date if date.tzinfo is not None else date.replace(tzinfo=datetime.UTC)
+            return max(0, int((at.timestamp() - now_s) * 1000))
+        except (TypeError, ValueError, OverflowError):
             return None
-        return max(0, int((date.timestamp() - now_s) * 1000))
     return None
 
 

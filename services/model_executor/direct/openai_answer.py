@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from protocol.jsjson import dumps
 from services.model_executor.direct.answer import Gathered, Usage, count, signed, tool_block
 from services.model_executor.direct.failures import CallRefused, ProviderFailed
 from services.model_executor.direct.prompt import REASONING_FIELDS, Call
@@ -86,6 +87,9 @@ class OpenAiStream:
             arguments = function.get("arguments")
             if isinstance(arguments, str):
                 tool["arguments"].append(arguments)
+            elif isinstance(arguments, dict):
+                # Some servers give the object itself.
+                tool["arguments"].append(dumps(arguments))
 
     def finish(self, request_id: str) -> Gathered:
         """The answer. Raises CallRefused, ProviderFailed for an answer that is none."""

@@ -9,6 +9,8 @@ from protocol.jsjson import JsonError, loads
 
 _FENCE: Final = re.compile(r"\A\s*```[A-Za-z0-9_-]*[ \t]*\r?\n(.*?)\r?\n?```\s*\Z", re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(r",(\s*[}\]])")
+_STRING: Final = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*"?)', re.DOTALL)
+"""One string, or the rest of the text where it is not closed: what has no end must not be tried at each quote."""
 
 
 class NotJson(ValueError):
@@ -35,7 +37,7 @@ def unfenced(text: str) -> str:
 
 def _without_commas(text: str) -> str:
     """Without commas before a closing bracket, outside of strings."""
-    pieces = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    pieces = _STRING.split(text)
     pieces[::2] = [_TRAILING_COMMA.sub(r"\1", piece) for piece in pieces[::2]]
     return "".join(pieces)
 

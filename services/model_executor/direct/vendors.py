@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import importlib
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 from services.common.urls import without_password
@@ -27,6 +28,10 @@ _DRAIN_S: Final = 0.25
 _NO_KEY: Final = "none"
 _ENVIRONMENT: Final = ("OPENAI_", "ANTHROPIC_")
 _CREDENTIALS: Final = ("authorization", "x-api-key")
+_PING: Final = b"event: ping"
+_on_ping: ContextVar[Callable[[], None]] = ContextVar("on_ping")
+"""What a sign of life in the answer that is read does. The SDK keeps pings to itself, and while a model thinks for
+minutes there may be nothing else."""
 
 
 class Stream(Protocol):
@@ -71,14 +76,17 @@ class Vendor:
         path = "/v1/messages" if is_anthropic else "/chat/completions"
         now = asyncio.get_running_loop().time
         headers: Mapping[str, str] = {}
+        idle = asyncio.timeout(self._idle_s)
+
+        def lives() -> None:
+            idle.reschedule(now() + self._idle_s)
+
+        token = _on_ping.set(lives)
         try:
-            async with (
-                asyncio.timeout(self._idle_s) as idle,
-                self._events(client, path, body) as (headers, events),
-            ):
-                idle.reschedule(now() + self._idle_s)
+            async with idle, self._events(client, path, body) as (headers, events):
+                lives()
                 async for event in events:
-                    idle.reschedule(now() + self._idle_s)
+                    lives()
                     stream.take(event)
                     if stream.complete:
                         await _drain(events)
@@ -89,6 +97,8 @@ class Vendor:
         except ProviderFailed as failed:
             if failed.phase not in ("lost", "timeout") or not stream.usable:
                 raise
+        finally:
+            _on_ping.reset(token)
         return stream.finish(headers.get("request-id" if is_anthropic else "x-request-id", ""))
 
     async def close(self) -> None:
@@ -185,7 +195,7 @@ class Vendor:
 
 async def _limit(response: Any) -> None:
     """Bounds what is read of an answer, after it was unpacked."""
-    read = response.aiter_bytes
+    read, lives = response.aiter_bytes, _on_ping.get()
 
     async def bounded(chunk_size: int | None = None) -> AsyncIterator[bytes]:
         size = 0
@@ -196,6 +206,8 @@ async def _limit(response: Any) -> None:
                     raise CallRefused(
                         "transient", f"The provider's answer has over {MAX_ANSWER_BYTES} bytes."
                     )
+                if _PING in piece:
+                    lives()
                 yield piece
 
     response.aiter_bytes = bounded
