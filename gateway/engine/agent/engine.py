@@ -120,7 +120,7 @@ def _result(ending: Ending, state: AgentState) -> SegmentResult:
     return SegmentResult(
         status=ending.status,
         state=state.document(),
-        transcript=state.transcript.entries,
+        transcript=state.transcript.leave(),
         output=ending.output,
         pending=ending.pending,
         error=_error(ending.error),

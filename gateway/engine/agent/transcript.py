@@ -5,7 +5,8 @@ Everything here grows with what is appended and never goes over the history agai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.engine.agent.entry_facts import EntryFacts, Window, facts_of, make_facts, tokens_of
@@ -20,6 +21,30 @@ def _made(value: dict[str, Any], plain: bool) -> tuple[Entry, EntryFacts]:
     return entry, facts
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a transcript has come to: its prompt items, and how far its size is counted."""
+
+    count: int
+    canonical: list[bytes]
+    wire: list[bytes]
+    window: Window | None
+    anchor: float | None
+    anchored: int
+    counted: int
+    tokens: int
+
+
+class Entries(list[Entry]):
+    """A transcript's entries as it leaves them, with all that one that goes on from them need not look at again."""
+
+    __slots__ = ("known",)
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        super().__init__(entries)
+        self.known: _Known | None = None
+
+
 class Transcript:
     """The entries of one agent's execution.
 
@@ -28,12 +53,17 @@ class Transcript:
 
     def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self._turn_id: str | None = None
-        self._fill(entries)
+        known = entries.known if isinstance(entries, Entries) else None
+        if known is None or known.count != len(entries):
+            self._fill(entries)
+        else:
+            self._go_on(entries, known)
 
     def _fill(self, entries: Sequence[Entry]) -> None:
-        self.entries: list[Entry] = []
+        self.entries = Entries()
         self._canonical: list[bytes] = []
-        self._wire: list[bytes] = []
+        self._wire: list[bytes] = self._canonical  # one list as long as both texts of all items are the same
+        self._items_stand = False  # the items are made of all entries, and are those of a later turn, too
         self._window: Window | None = None
         self._anchor: float | None = None  # tokens that a model counted up to the entry before _from
         self._from = 0  # entries from here on are counted by their text
@@ -47,6 +77,33 @@ class Transcript:
                 self.entries.append(entry)
             else:
                 self._take(entry, facts)
+
+    def _go_on(self, entries: Sequence[Entry], known: _Known) -> None:
+        """Copies what is known: another run may go on from the same entries."""
+        self.entries = Entries(entries)
+        self._canonical = known.canonical.copy()
+        self._wire = self._canonical if known.wire is known.canonical else known.wire.copy()
+        self._items_stand = True
+        self._window = known.window
+        self._anchor = known.anchor
+        self._from = known.anchored
+        self._counted = known.counted
+        self._tokens = known.tokens
+
+    def leave(self) -> Sequence[Entry]:
+        """The entries, for a result: nothing is appended any more."""
+        if self._items_stand:
+            self.entries.known = _Known(
+                len(self.entries),
+                self._canonical,
+                self._wire,
+                self._window,
+                self._anchor,
+                self._from,
+                self._counted,
+                self._tokens,
+            )
+        return self.entries
 
     def _take(self, entry: Entry, facts: EntryFacts) -> None:
         self.entries.append(entry)
@@ -63,7 +120,9 @@ class Transcript:
         self._take(entry, facts)
         if self._window is not None and facts.usage is None:
             facts.tokens = entry_tokens(value)
-        if self._turn_id is not None:
+        if self._turn_id is None:
+            self._items_stand = False
+        else:
             self._show(facts, self._turn_id)
 
     def compact(self, summary: dict[str, Any], tail: Sequence[Entry]) -> None:
@@ -78,20 +137,26 @@ class Transcript:
     def begin_turn(self, turn_id: str) -> None:
         """Sets the turn that prompts are made for; some reasoning is shown in its own turn only."""
         self._turn_id = turn_id
-        self._canonical = canonical = []
-        self._wire = wire = []
+        if self._items_stand:
+            return
+        self._canonical = self._wire = []
+        self._items_stand = True
         for entry in self.entries:
-            facts = facts_of(entry)
-            items = facts.items if facts.past_items is None else facts.items_in(turn_id)
-            if items.canonical:
-                canonical.append(items.canonical)
-                wire.append(items.wire)
+            self._show(facts_of(entry), turn_id)
 
     def _show(self, facts: EntryFacts, turn_id: str) -> None:
-        items = facts.items_in(turn_id)
-        if items.canonical:
-            self._canonical.append(items.canonical)
-            self._wire.append(items.wire)
+        items = facts.items
+        if facts.past_items is not None:
+            items = facts.items_in(turn_id)
+            self._items_stand = False
+        canonical, wire = items.canonical, items.wire
+        if not canonical:
+            return
+        if self._wire is not self._canonical:
+            self._wire.append(wire)
+        elif wire is not canonical:
+            self._wire = [*self._canonical, wire]
+        self._canonical.append(canonical)
 
     def prompt(self) -> tuple[list[bytes], list[bytes]]:
         """The transcript's prompt items for hashing and for sending, each with a comma before it.
