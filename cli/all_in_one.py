@@ -107,6 +107,7 @@ async def _run(parts: AllInOne, stop: asyncio.Event, telemetry: Telemetry) -> No
             services_stop.set()
     except BaseExceptionGroup as group_error:
         failure = _first(group_error)
+    await telemetry.flush()
     if failure is not None:
         raise failure
 

@@ -28,14 +28,17 @@ def main(environ: Mapping[str, str]) -> int:
 
 
 async def _run(settings: GatewaySettings, stop: asyncio.Event, telemetry: Telemetry) -> None:
-    async with connect(
-        settings.targets, settings.bearers, max_message_bytes=settings.max_message_bytes, tls=settings.tls
-    ) as connected:
-        await run(
-            settings,
-            connected.executors,
-            connected.health,
-            stop,
-            fleet=connected.health,
-            telemetry=telemetry,
-        )
+    try:
+        async with connect(
+            settings.targets, settings.bearers, max_message_bytes=settings.max_message_bytes, tls=settings.tls
+        ) as connected:
+            await run(
+                settings,
+                connected.executors,
+                connected.health,
+                stop,
+                fleet=connected.health,
+                telemetry=telemetry,
+            )
+    finally:
+        await telemetry.flush()

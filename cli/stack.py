@@ -111,7 +111,12 @@ def process_specs(plan: StackPlan) -> tuple[ProcessSpec, ...]:
             name=name,
             # -P: `up` runs in people's own folders, and one of theirs may be called `services` or `cli`.
             argv=(sys.executable, "-P", "-m", "cli.main", name),
-            environ={**_inherited(plan.environ), **_settings(plan, name), **plan.overrides.get(name, {})},
+            environ={
+                **_inherited(plan.environ),
+                **_metrics_port(plan.environ, name),
+                **_settings(plan, name),
+                **plan.overrides.get(name, {}),
+            },
         )
         for name in ORDER
         if name != GATE or plan.gate is not None
@@ -124,6 +129,19 @@ def _inherited(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name in BASELINE or name.startswith(("LC_", "OTEL_"))
     } | {"PYTHONUNBUFFERED": "1"}
+
+
+METRICS_ORDER = (GATEWAY, MODEL, MCP, SANDBOX, GATE)
+"""Which process serves metrics on which port: the first one on the port that is set, the others behind it."""
+
+
+def _metrics_port(environ: Mapping[str, str], name: str) -> dict[str, str]:
+    """Five processes on one machine can't serve metrics on one port; 0 lets each find a free one."""
+    text = environ.get("OTEL_EXPORTER_PROMETHEUS_PORT", "").strip() or "9464"
+    is_served = "prometheus" in environ.get("OTEL_METRICS_EXPORTER", "")
+    if not is_served or name not in METRICS_ORDER or not (text.isascii() and text.isdigit()) or text == "0":
+        return {}
+    return {"OTEL_EXPORTER_PROMETHEUS_PORT": str(int(text) + METRICS_ORDER.index(name))}
 
 
 def _settings(plan: StackPlan, name: str) -> dict[str, str]:

@@ -94,6 +94,11 @@ class Attachment:
         """Takes no more work; runs that are held go on."""
         self._leasing.stop()
 
+    @property
+    def held(self) -> int:
+        """How many runs are held."""
+        return len(self._runs)
+
     def facts(self) -> list[dict[str, Any]]:
         """What may be shown of the held runs."""
         return self._runs.facts()

@@ -17,6 +17,7 @@ from gateway.runs.host import RunHost
 from gateway.settings import without_userinfo
 from gateway.websocket import Dialer, DialFailed
 from protocol.closing import NORMAL
+from services.common import metrics
 from services.common.logs import error_text, get_logger
 
 Credentials = Callable[[], Awaitable[str]]
@@ -61,6 +62,12 @@ class Link:
         return self._attachment is not None and self._attachment.connected
 
     @property
+    def held(self) -> int:
+        """How many runs are held."""
+        attachment = self._attachment
+        return 0 if attachment is None else attachment.held
+
+    @property
     def problem(self) -> str | None:
         """Why there is no connection; None while there is one."""
         if self.connected:
@@ -98,7 +105,10 @@ class Link:
         """Gives the runs back (at most `limit_s`) and closes; `run` then returns."""
         self._stopping.set()
         if self._attachment is not None:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
             await self._attachment.stop(limit_s)
+            metrics.current.record("nylorun.harness.give_back.duration", loop.time() - began)
 
     async def _attempt(self) -> None:
         """One connection, from the dial to the end of the wait after it."""
@@ -108,13 +118,16 @@ class Link:
             reason = await self._serve_once()
         except DialFailed as failed:
             self._problem = str(failed)
+            _count_reconnect("refused")
             get_logger().warning("harness_connect_failed", url=self._url, error=str(failed))
         except Exception as error:  # noqa: BLE001  (a fault of ours must not end the process's only loop)
             self._problem = "A fault of the gateway; its log says more."
+            _count_reconnect("fault")
             get_logger().error("harness_connect_failed", url=self._url, error=error_text(error))
         else:
             self._problem = f"The connection was lost: {reason}"
             if not self._stopping.is_set():
+                _count_reconnect("lost")
                 get_logger().warning("harness_connection_lost", reason=reason)
         if not self._stopping.is_set():
             wait_s = self._backoff.next_wait_s(loop.time() - started)
@@ -161,6 +174,10 @@ class Link:
             waiting.cancel()
             stopping.cancel()
         return not self._stopping.is_set()
+
+
+def _count_reconnect(reason: str) -> None:
+    metrics.current.record("nylorun.harness.reconnects", 1, {"nylorun.reason": reason})
 
 
 def _why_no_hello(attachment: Attachment, reason: str) -> str:

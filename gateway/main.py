@@ -20,6 +20,7 @@ from gateway.runs.host import RunHost
 from gateway.settings import GatewaySettings, without_userinfo
 from gateway.timing import Timing
 from gateway.websocket import WebSocketDialer
+from services.common import metrics
 from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed
 from services.common.telemetry import Telemetry
@@ -71,6 +72,7 @@ async def run(
         on_connected=on_connected or _nothing,
     )
     _log_start(settings)
+    _show_metrics(link, services_health)
     serving = asyncio.create_task(link.run())
     try:
         async with _health_port(HealthPort(settings.health_port, link, services_health, fleet)) as port:
@@ -83,6 +85,24 @@ async def run(
         await host.tasks.close(timing.leftovers)
         if recorder is not None:
             await asyncio.to_thread(recorder.close)
+
+
+def _show_metrics(link: Link, services: ServicesHealth) -> None:
+    """Gauges; each is read in a thread of its exporter's, whenever somebody asks."""
+
+    def ready() -> list[tuple[float, dict[str, str]]]:
+        missing = services.missing()
+        return [(float(name not in missing), {"nylorun.service": name}) for name in services.in_flight()]
+
+    def in_flight() -> list[tuple[float, dict[str, str]]]:
+        return [(count, {"nylorun.service": name}) for name, count in services.in_flight().items()]
+
+    observe = metrics.current.observe
+    observe("nylorun.harness.connected", lambda: [(float(link.connected), {})])
+    observe("nylorun.harness.draining", lambda: [(float(link.draining), {})])
+    observe("nylorun.harness.runs.active", lambda: [(link.held, {})])
+    observe("nylorun.harness.service.ready", ready)
+    observe("nylorun.harness.service.in_flight", in_flight)
 
 
 async def _until(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

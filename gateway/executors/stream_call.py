@@ -7,6 +7,7 @@ A failure before `start` was handed to the channel means that nothing was done. 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
@@ -22,8 +23,9 @@ from gateway.executors.contract import AbortSignal, RunAborted
 from gateway.executors.replica import Replica
 from gateway.executors.status import CallFailed, Meaning, failure_of
 from gateway.executors.timings import ExecutorTimings
-from gateway.executors.unary_call import Stops, accepted_limit_s, limit_s
+from gateway.executors.unary_call import Stops, accepted_limit_s, limit_s, note_call
 from gateway.executors.watchdog import Watchdog
+from services.common import metrics
 
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -74,6 +76,7 @@ class StreamCall(Generic[AnswerT]):
         silence_s: float | None = None,
     ) -> None:
         self._type = method.request_type
+        self._path = method.path
         self._replica = replica
         self._signal = signal
         self._stops = stops
@@ -94,6 +97,7 @@ class StreamCall(Generic[AnswerT]):
         After the start such an abort is sent in band, and the peer's own end is awaited for 10 s.
         """
         answer: AnswerT | None = None
+        began, status = time.perf_counter(), "CANCELLED"
         forget = self._signal.listen(self._on_abort)
         self._replica.enter()
         try:
@@ -105,9 +109,12 @@ class StreamCall(Generic[AnswerT]):
             else:
                 self._dog.arm(self._silence_s)
             answer = await self._read()
+            status = "OK"
         except CallFailed as failure:
+            status = "UNKNOWN"
             raise self._failed(failure) from None
         except grpc.aio.AioRpcError as error:
+            status = error.code().name
             raise self._failed(failure_of(error, self._service)) from None
         except asyncio.CancelledError:
             if self._dog.was_cancelled_by_others():
@@ -125,6 +132,8 @@ class StreamCall(Generic[AnswerT]):
             if answer is None:
                 self._call.cancel()
             self._leave_with_status()
+            if metrics.current.enabled:
+                note_call(self._path, began, status)
         return answer
 
     def _leave_with_status(self) -> None:

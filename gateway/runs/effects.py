@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from gateway.tasks import Tasks
 from protocol.errors import HarnessApiError
 from protocol.jsjson import JsonValue, Parsed
 from protocol.methods import EffectCompleted, EffectExecute, EffectPending, Outcome
+from services.common import metrics
 from services.common.logs import error_text, get_logger, trace_context
 from services.common.telemetry import Telemetry
 
@@ -210,7 +212,7 @@ class _Effect:
     async def _executed(self, rejoin: bool) -> Answer:
         """Raises RunAborted, ExecutionFailed and HarnessApiError for what only the engine is told."""
         try:
-            value = await self._value(rejoin)
+            value = await (self._timed_value(rejoin) if metrics.current.enabled else self._value(rejoin))
             self._enter(EffectPhase.REPORTING_VALUE)
             return await self._report({"value": value.value}, value.plain)
         except (RunAborted, ExecutionFailed, HarnessApiError) as error:
@@ -221,6 +223,25 @@ class _Effect:
             message = str(error)
         self._enter(EffectPhase.REPORTING_ERROR)
         return await self._report({"error": message}, False)
+
+    async def _timed_value(self, rejoin: bool) -> Parsed:
+        """`_value`, with its time and how it ended as a metric."""
+        began, outcome = time.perf_counter(), "failed"
+        try:
+            value = await self._value(rejoin)
+            document = value.value
+            failed = isinstance(document, dict) and document.get("kind") == "failed"
+            outcome = "failed" if failed else "completed"
+            return value
+        except (RunAborted, asyncio.CancelledError):
+            outcome = "aborted"
+            raise
+        finally:
+            metrics.current.record(
+                "nylorun.harness.effect.duration",
+                time.perf_counter() - began,
+                {"nylorun.effect.kind": self._request.kind, "nylorun.effect.outcome": outcome},
+            )
 
     async def _value(self, rejoin: bool) -> Parsed:
         """What executing gives. Raises RunAborted and ExecutionFailed."""

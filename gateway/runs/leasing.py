@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gateway.connection import CallEnd, Connection, Reply
 from gateway.timing import Timing
 from protocol.errors import HarnessApiError
+from services.common import metrics
 from services.common.logs import get_logger
 
 
@@ -30,6 +31,7 @@ class Leasing:
         self._granted = granted
         self._has_room = has_room
         self._outstanding: int | None = None
+        self._asked_at = 0.0
         self._retry: asyncio.TimerHandle | None = None
         self._stopped = False
         self._paused = True
@@ -60,6 +62,7 @@ class Leasing:
             or not self._has_room()
         ):
             return
+        self._asked_at = asyncio.get_running_loop().time()
         self._outstanding = self._connection.call("lease", {}, self._answered, plain=True)
 
     def _answered(self, end: CallEnd) -> None:
@@ -70,6 +73,8 @@ class Leasing:
                 loop = asyncio.get_running_loop()
                 self._retry = loop.call_later(self._timing.lease_retry, self._ask_again)
             return
+        waited_s = asyncio.get_running_loop().time() - self._asked_at
+        metrics.current.record("nylorun.harness.lease.wait.duration", waited_s)
         self._granted(end)
         self.ask()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -18,6 +19,7 @@ import services.common.grpc_env  # noqa: F401  (before grpc)
 # isort: split
 import grpc
 
+from services.common import metrics
 from services.common.auth import EXEMPT_PREFIX, REFUSAL_TEXT, STRANGER_TEXT, BearerCheck
 from services.common.errors import answer_exception
 from services.common.logs import trace_context
@@ -59,9 +61,8 @@ class Edge(grpc.GenericRpcHandler):  # type: ignore[type-arg]
         """Takes the handlers of a service."""
         for name, handler in method_handlers.items():
             method = f"/{service_name}/{name}"
-            self._handlers[method] = self._only_for_clients(
-                method, _rebuild(handler, self._wrap(method, _behavior(handler)))
-            )
+            made = _rebuild(handler, self._wrap(method, _behavior(handler)))
+            self._handlers[method] = _timed(method, self._only_for_clients(method, made))
             self._refusing[method] = _rebuild(handler, _refuse)
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
@@ -163,6 +164,58 @@ def _behavior(handler: Any) -> Callable[..., Any]:
         handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
     )
     return found
+
+
+def _timed(method: str, handler: Any) -> Any:
+    """The handler with its time as a metric, where metrics are on. Endless ones have no time."""
+    if not metrics.current.enabled or method.startswith(_ENDLESS):
+        return handler
+    behavior = _behavior(handler)
+    name = method.lstrip("/")
+
+    def note(began: float, status: str) -> None:
+        metrics.current.record(
+            "rpc.server.call.duration",
+            time.perf_counter() - began,
+            {"rpc.system.name": "grpc", "rpc.method": name, "rpc.response.status_code": status},
+        )
+
+    if inspect.isasyncgenfunction(behavior):
+
+        async def stream(request: Any, context: Any) -> Any:
+            began, status = time.perf_counter(), "CANCELLED"
+            try:
+                async for reply in behavior(request, context):
+                    yield reply
+                status = "OK"
+            except Exception:
+                status = _status(context)
+                raise
+            finally:
+                note(began, status)
+
+        return _rebuild(handler, stream)
+
+    async def call(request: Any, context: Any) -> Any:
+        began, status = time.perf_counter(), "CANCELLED"
+        try:
+            reply = await behavior(request, context)
+            status = "OK"
+            return reply
+        except Exception:
+            status = _status(context)
+            raise
+        finally:
+            note(began, status)
+
+    return _rebuild(handler, call)
+
+
+def _status(context: Any) -> str:
+    """The status that an aborted call was given."""
+    code = context.code()
+    found = next((one for one in grpc.StatusCode if code in (one, one.value[0])), grpc.StatusCode.UNKNOWN)
+    return found.name
 
 
 async def _refuse(request: Any, context: Any) -> None:

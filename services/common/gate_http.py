@@ -17,6 +17,7 @@ from aiohttp import payload
 from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
+from services.common import metrics, telemetry
 from services.common.logs import trace_context
 from services.common.metadata import TRACEPARENT
 
@@ -92,6 +93,25 @@ class GateHttp:
 
         Raises GateUnreachable, GateLost, GateSilent and GateAnswerTooLarge.
         """
+        if not (metrics.current.enabled or telemetry.current.enabled):
+            return await self._post(path, body, {**headers, **_trace()})
+        attributes = {"http.request.method": "POST", "server.address": URL(self.origin).host or ""}
+        began = asyncio.get_running_loop().time()
+        with telemetry.current.span("POST", attributes, trace_context.get()) as trace:
+            try:
+                answered = await self._post(
+                    path, body, {**headers, **({} if trace is None else {TRACEPARENT: trace})}
+                )
+                attributes["http.response.status_code"] = str(answered.status)
+                return answered
+            except BaseException as error:
+                attributes["error.type"] = type(error).__name__
+                raise
+            finally:
+                took = asyncio.get_running_loop().time() - began
+                metrics.current.record("http.client.request.duration", took, attributes)
+
+    async def _post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answered:
         loop = asyncio.get_running_loop()
         bound: asyncio.Timeout | None = None
 
@@ -107,7 +127,7 @@ class GateHttp:
                 async with self._session().post(
                     URL(self.origin + path, encoded=True),
                     data=sent,
-                    headers={**headers, **_trace()},
+                    headers=headers,
                     allow_redirects=False,
                 ) as response:
                     return Answered(response.status, await self._read(response))

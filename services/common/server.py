@@ -22,12 +22,12 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from whippletree.v1 import admin_pb2_grpc
 
-from services.common import admin
+from services.common import admin, metrics
 from services.common.auth import BearerCheck
 from services.common.edge import Edge
 from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed
-from services.common.served import HasCloseTime, HasReadiness, ServedService
+from services.common.served import HasCloseTime, HasReadiness, HasWork, ServedService
 from services.common.settings import Environment, refuse_foreign
 from services.common.telemetry import Telemetry
 from services.common.tls import (
@@ -170,6 +170,17 @@ class Port:
         self._ready = True
         self._tasks: set[asyncio.Task[None]] = set()
         self.address = settings.listen
+        self._show_metrics()
+
+    def _show_metrics(self) -> None:
+        service, own = self._service, {"nylorun.service": self._service.service}
+        metrics.current.observe("nylorun.service.draining", lambda: [(float(self._drainer.draining), own)])
+        if isinstance(service, HasWork):
+            work = service.work
+            metrics.current.observe(
+                "nylorun.service.in_flight",
+                lambda: [(n, {**own, "nylorun.work.kind": kind}) for kind, n in work.kinds().items()],
+            )
 
     async def start(self) -> None:
         """Listens. Raises StartFailed with the reason."""

@@ -1,4 +1,5 @@
-"""Traces: `traceparent` crosses always, spans are made only when an OTLP endpoint is configured.
+"""Traces: `traceparent` crosses always, spans are made only when an OTLP endpoint is configured. Metrics are
+next door; what is left of both is sent by `flush`.
 
 operations 12.11. OpenTelemetry is imported when it is configured and not before: it costs a service half
 a second of start.
@@ -10,9 +11,10 @@ import asyncio
 import contextlib
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from services.common import metrics
 from services.common.logs import error_text, get_logger, trace_context
 from services.common.metadata import TRACEPARENT, find
 
@@ -42,6 +44,7 @@ class Telemetry:
     """Tracing that makes no spans."""
 
     enabled = False
+    _flushed = False
     server_span: Any = None
     """`server_span(method, context)`, a context manager around a handler; None makes none."""
 
@@ -57,8 +60,51 @@ class Telemetry:
         """The same around the work for a request that came in."""
         return contextlib.nullcontext(parent)
 
+    def _stops(self) -> list[Callable[[], object]]:
+        """What ends the exporters."""
+        return [metrics.current.stop] if metrics.current.enabled else []
+
     async def flush(self) -> None:
-        """Sends what is left; at most 2 s."""
+        """Sends what is left; at most 2 s. A second time does nothing."""
+        loop = asyncio.get_running_loop()
+        stops = [] if self._flushed else self._stops()
+        self._flushed = True
+        for stop in stops:
+            done: asyncio.Future[BaseException | None] = loop.create_future()
+            metrics.stop_in_thread(stop, _settler(loop, done))
+            try:
+                async with asyncio.timeout(FLUSH_S / len(stops)):
+                    error = await done
+            except TimeoutError:
+                get_logger().warning("telemetry_flush_timeout", error="what was left was dropped")
+            else:
+                if error is not None:
+                    get_logger().warning("telemetry_flush_failed", error=error_text(error))
+
+
+current: Telemetry = Telemetry()
+"""The process's traces, for what has no way to be given them."""
+
+
+def use(telemetry: Telemetry) -> None:
+    """Makes it `current`."""
+    global current
+    current = telemetry
+
+
+def _settler(
+    loop: asyncio.AbstractEventLoop, done: asyncio.Future[BaseException | None]
+) -> Callable[[BaseException | None], None]:
+    def settle(error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    def later(error: BaseException | None) -> None:
+        # The loop may be closed by the time a slow exporter gives up.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, error)
+
+    return later
 
 
 def configure_telemetry(environ: Mapping[str, str], service: str) -> Telemetry:
@@ -66,6 +112,8 @@ def configure_telemetry(environ: Mapping[str, str], service: str) -> Telemetry:
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return Telemetry()
     if not any(environ.get(name, "").strip() for name in _ENDPOINTS):
+        return Telemetry()
+    if environ.get("OTEL_TRACES_EXPORTER", "").strip() == "none":
         return Telemetry()
     return _OtlpTelemetry(environ, service)
 
@@ -139,15 +187,8 @@ class _OtlpTelemetry(Telemetry):
                 span.set_status(StatusCode.ERROR)
                 raise
 
-    async def flush(self) -> None:
-        """Sends what is left in a thread, at most 2 s."""
-        try:
-            async with asyncio.timeout(FLUSH_S):
-                await asyncio.to_thread(self._provider.shutdown)
-        except TimeoutError:
-            get_logger().warning("telemetry_flush_timeout", error="spans were dropped")
-        except Exception as error:  # noqa: BLE001  (exporters raise what their transports raise)
-            get_logger().warning("telemetry_flush_failed", error=error_text(error))
+    def _stops(self) -> list[Callable[[], object]]:
+        return [self._provider.shutdown, *super()._stops()]
 
 
 def _exporter(environ: Mapping[str, str]) -> Any:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Literal
 
 from whippletree.v1 import admin_pb2
+
+from services.common import metrics
 
 Phase = Literal["queued", "accepted", "running"]
 
@@ -62,6 +65,8 @@ class WorkBook:
     def passed(self, kind: str, outcome: str, ms: float) -> None:
         """Work that took `ms` milliseconds is over; for work that never waits, instead of begin and end."""
         self.count(f"{kind}.{outcome}")
+        if metrics.current.enabled:
+            _note(kind, outcome, ms)
         counts = self._latencies.get(kind)
         if counts is None:
             counts = self._latencies[kind] = [0] * (len(BOUNDS_MS) + 1)
@@ -73,6 +78,10 @@ class WorkBook:
 
     def __len__(self) -> int:
         return len(self._in_flight)
+
+    def kinds(self) -> dict[str, int]:
+        """How much is in flight of each kind. May be asked in any thread."""
+        return dict(Counter(work.kind for work in list(self._in_flight.values())))
 
     def in_flight(self) -> list[admin_pb2.CallInFlight]:
         """The oldest work, at most 1,000 entries."""
@@ -97,3 +106,19 @@ class WorkBook:
             admin_pb2.LatencyHistogram(kind=kind, bounds_ms=BOUNDS_MS, counts=counts)
             for kind, counts in sorted(self._latencies.items())
         ]
+
+
+_DURATIONS: Final = {
+    "model": ("gen_ai.client.operation.duration", {"gen_ai.operation.name": "chat"}),
+    "mcp": ("mcp.client.operation.duration", {"mcp.method.name": "tools/call"}),
+    "sandbox": ("nylorun.sandbox.exec.duration", {}),
+}
+_FINE: Final = ("completed", "finished")
+
+
+def _note(kind: str, outcome: str, ms: float) -> None:
+    """The same time as a metric, for the kinds that have one."""
+    name, attributes = _DURATIONS.get(kind, ("", {}))
+    if name:
+        failed = {} if outcome in _FINE else {"error.type": outcome}
+        metrics.current.record(name, ms / 1000, {**attributes, **failed})

@@ -102,6 +102,8 @@ class Connecting:
 
     connection: Connection
     opening: Callable[[], Awaitable[None]]
+    transport: str = "pipe"
+    """How the server is reached, in the words of metrics: `pipe`, or `tcp` through the gates."""
 
 
 class Connector(Protocol):

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+from services.common import metrics
 from services.common.process import StartFailed, run_process
 from services.common.server import serve
 from services.common.start import prepare_process
@@ -54,9 +55,18 @@ async def run(
     executor = make_executor(settings)
     trace = leave_trace(settings.root)
     executor.start()
+    _show_metrics(executor)
     await serve(McpPoolService(executor), settings.server, stop, on_ready, telemetry)
     # Not when it raises: then the next start looks for what may be left.
     trace.remove()
+
+
+def _show_metrics(executor: McpExecutor) -> None:
+    metrics.current.observe("nylorun.mcp.children", lambda: [(executor.children, {})])
+    metrics.current.observe(
+        "nylorun.mcp.connections",
+        lambda: [(n, {"network.transport": name}) for name, n in executor.pool.transports().items()],
+    )
 
 
 def main(environ: Mapping[str, str]) -> int:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
+from services.common import metrics
 from services.common.logs import error_text, get_logger
 from services.mcp_pool.connection import Abort, Connecting, Connection, Connector
 from services.mcp_pool.declarations import DeclaredServer
@@ -43,6 +45,7 @@ class ConnectionPool:
         self._slots = OpeningSlots(limits.opening, limits.slot)
         self._seats = Seats(limits.connections, limits.per_session)
         self._seat_of: dict[Connection, Seat] = {}
+        self._opened: dict[Connection, tuple[float, str]] = {}
         self._entries: dict[PoolKey, Entry] = {}
         self._openings: dict[PoolKey, Opening] = {}
         self._retiring: set[Entry] = set()
@@ -60,6 +63,10 @@ class ConnectionPool:
     def connections(self) -> int:
         """Connections that are pooled, in last use, or being closed."""
         return len(self._entries) + len(self._retiring) + len(self._closing)
+
+    def transports(self) -> dict[str, int]:
+        """Open connections by how their servers are reached. May be asked in any thread."""
+        return dict(Counter(transport for _, transport in list(self._opened.values())))
 
     @property
     def seats(self) -> int:
@@ -99,6 +106,7 @@ class ConnectionPool:
                 if self._closed:
                     raise McpFailure(SHUTTING_DOWN)
                 await connecting.opening()
+                self._opened[connecting.connection] = (self._clock(), connecting.transport)
         except BaseException:
             self.discard(connecting.connection)
             raise
@@ -119,6 +127,11 @@ class ConnectionPool:
     def discard(self, connection: Connection) -> asyncio.Task[None]:
         """Closes a connection in the background; its seat is free when it is closed."""
         seat = self._seat_of.pop(connection, None)
+        opened = self._opened.pop(connection, None)
+        if opened is not None:
+            metrics.current.record(
+                "mcp.client.session.duration", self._clock() - opened[0], {"network.transport": opened[1]}
+            )
         task = asyncio.get_running_loop().create_task(self._close_one(connection))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

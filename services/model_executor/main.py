@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from services.common.logs import configure_logging
 from services.common.process import run_process
-from services.common.secrets import forget_secrets, set_not_dumpable
 from services.common.server import serve
-from services.common.telemetry import Telemetry, configure_telemetry
+from services.common.start import prepare_process
+from services.common.telemetry import Telemetry
 from services.model_executor.direct.route import DirectRoute
 from services.model_executor.direct.store import CallStore
 from services.model_executor.executor import ModelExecutor
@@ -72,10 +71,13 @@ def main(environ: Mapping[str, str]) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 1
-    configure_logging("model-executor", settings.server.log_level)
-    set_not_dumpable()
-    telemetry = configure_telemetry(environ, "harness-model")
-    forget_secrets([*SECRETS, *(settings.direct.key_variables() if settings.direct is not None else ())])
+    telemetry = prepare_process(
+        "model-executor",
+        environ,
+        log_level=settings.server.log_level,
+        secrets=(*SECRETS, *(settings.direct.key_variables() if settings.direct is not None else ())),
+        traced_as="harness-model",
+    )
     return run_process(lambda stop: run(settings, stop, None, telemetry), uvloop=True)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 
+from services.common import metrics
 from services.common.logs import error_text, get_logger
 from services.common.process import StartFailed, run_process
 from services.common.server import serve
@@ -100,11 +102,17 @@ async def run(
         await probes.close()
 
     service = make_service(settings, root, records, probes, close_unused)
+    metrics.current.observe("nylorun.sandbox.workspaces", lambda: _states(records))
     try:
         await serve(service, settings.server, stop, on_ready, telemetry)
     finally:
         await _end(saying)
         root.release()
+
+
+def _states(records: RecordStore) -> list[tuple[float, dict[str, str]]]:
+    states = Counter(str(record.state) for record in records.all())
+    return [(count, {"nylorun.state": state}) for state, count in states.items()]
 
 
 async def _end(task: asyncio.Task[None]) -> None:

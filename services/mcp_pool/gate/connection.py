@@ -52,7 +52,7 @@ class GateConnector:
         """Nothing is sent before `opening` is awaited. `on_end` is never called: the gate opens again by
         itself what it dropped."""
         connection = _GateConnection(self._client, key, self._open)
-        return Connecting(connection, connection.open)
+        return Connecting(connection, connection.open, "tcp")
 
 
 class _GateConnection:

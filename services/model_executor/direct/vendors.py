@@ -13,6 +13,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
+from services.common import telemetry
+from services.common.logs import trace_context
+from services.common.metadata import TRACEPARENT
 from services.common.urls import without_password
 from services.model_executor.direct.answer import Gathered
 from services.model_executor.direct.anthropic_answer import AnthropicStream
@@ -27,6 +30,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _DRAIN_S: Final = 0.25
 _NO_KEY: Final = "none"
 _ENVIRONMENT: Final = ("OPENAI_", "ANTHROPIC_")
+_SPAN: Final = {"gen_ai.operation.name": "chat"}
 _CREDENTIALS: Final = ("authorization", "x-api-key")
 _PING: Final = b"event: ping"
 _on_ping: ContextVar[Callable[[], None]] = ContextVar("on_ping")
@@ -69,6 +73,14 @@ class Vendor:
 
     async def complete(self, call: Call) -> Gathered:
         """One attempt. Raises CallRefused, ProviderFailed; the latter also when no event came for `idle_s`."""
+        with telemetry.current.span("chat", _SPAN, trace_context.get()) as trace:
+            before = trace_context.set(trace)
+            try:
+                return await self._complete(call)
+            finally:
+                trace_context.reset(before)
+
+    async def _complete(self, call: Call) -> Gathered:
         is_anthropic = self._provider.api == ANTHROPIC
         body = anthropic_request(call) if is_anthropic else openai_request(call)
         stream: Stream = AnthropicStream(call) if is_anthropic else OpenAiStream(call)
@@ -171,6 +183,9 @@ class Vendor:
             for name in _CREDENTIALS:
                 if name not in wanted and (provider.key is None or name == "x-api-key"):
                     request.headers.pop(name, None)
+            trace = trace_context.get() if telemetry.current.enabled else None
+            if trace is not None:
+                request.headers.setdefault(TRACEPARENT, trace)
             for name, value in wanted.items():
                 request.headers[name] = value
 
