@@ -223,6 +223,14 @@ async def test_refusals_are_not_to_be_retried(status, body, code, says):
         assert status != 400 or not body or outcome["message"] == says
 
 
+@pytest.mark.parametrize("status", [400, 401, 409, 503])
+async def test_a_gate_that_repeats_the_run_token_tells_nobody(status):
+    async with made() as it:
+        it.double.acts.append((status, error_body("x", "no token-1 here"), {}))
+        outcome = await it.ask()
+        assert outcome["message"].endswith("no [redacted] here")
+
+
 @pytest.mark.spec("model-executor:15.13")
 @pytest.mark.parametrize("status", [204, 302, 307, 403, 404, 421, 429, 500, 503])
 async def test_any_other_status_is_transient_after_one_request(status):

@@ -127,6 +127,8 @@ def read_call(text: str, effect_id: str, select: Any) -> Call:
         isinstance(tool, dict) and isinstance(tool.get("name"), str) for tool in tools
     ):
         raise CallRefused("invalid_request", "The call's tools are not a list of tools with names.")
+    if not all(isinstance(tool.get("inputSchema") or {}, dict) for tool in tools):
+        raise CallRefused("invalid_request", "The inputSchema of a tool of the call is not an object.")
     model = document.get("model")
     model = model if isinstance(model, dict) else {}
     model_id = model.get("id")

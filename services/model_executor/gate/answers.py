@@ -75,12 +75,14 @@ def silent(seconds: float, *, handed_over: bool) -> GateAnswer:
     )
 
 
-def read_answer(status: int, body: bytes) -> GateAnswer:
-    """The outcome of a complete answer."""
+def read_answer(status: int, body: bytes, token: str = "") -> GateAnswer:
+    """The outcome of a complete answer. The token that it answers is in no message of a failure."""
     text = body.decode("utf-8", "replace")
     if status == 200:
         return _finished(text)
     code, message = _error_of(text)
+    if token:
+        message = message.replace(token, "[redacted]")
     after = f": {message}" if message else ""
     match status:
         case 401:

@@ -64,7 +64,7 @@ class GateClient:
             return unreachable(self._http.origin)
         except GateLost:
             return lost()
-        return read_answer(answered.status, answered.body)
+        return read_answer(answered.status, answered.body, token)
 
     async def cancel(self, tenant_id: str, effect_id: str, token: str) -> None:
         """Asks the gate to stop a call. Never fails; at most 2 s."""
