@@ -12,6 +12,7 @@ from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.launch import HarnessRoot, plan_launch
 from services.mcp_pool.limits import Limits
 from services.mcp_pool.session import PoolKey
+from services.mcp_pool.shares import Shares
 from services.mcp_pool.stdio import StdioConnection
 
 NO_GATE: Final = (
@@ -43,6 +44,7 @@ class ServerConnector:
         self._gate = gate
         self._traceparent = traceparent
         self._children: set[StdioConnection] = set()
+        self._shares = Shares()
         self.keeper = GroupKeepers(root.mark)
         """Ends the groups of stdio servers should this process be killed."""
 
@@ -64,7 +66,12 @@ class ServerConnector:
                 raise McpFailure(NO_GATE)
             return self._gate.connect(key, server, on_end)
         connection = StdioConnection(
-            self._limits, on_end, self.keeper, self._children.discard, traceparent=self._traceparent
+            self._limits,
+            on_end,
+            self.keeper,
+            self._children.discard,
+            traceparent=self._traceparent,
+            shares=self._shares,
         )
 
         async def opening() -> None:

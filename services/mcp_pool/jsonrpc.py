@@ -32,6 +32,8 @@ class LineSplitter:
         self._matters = matters
         self._pieces: list[bytes] = []
         self._size = 0
+        self.skipped = 0
+        """Bytes of the last output whose lines were left out."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Takes output and returns the lines that it completes.
@@ -39,6 +41,7 @@ class LineSplitter:
         Raises LineTooLong for a line above the limit, finished or not; the splitter is of no use after it.
         """
         lines: list[bytes] = []
+        self.skipped = 0
         first, last = data.find(b"\n"), data.rfind(b"\n")
         rest = data[last + 1 :]
         if first >= 0:
@@ -49,6 +52,8 @@ class LineSplitter:
             whole = data[first + 1 : last]
             if last > first and (len(whole) > self._limit or self._matters(whole)):
                 lines += whole.split(b"\n")
+            else:
+                self.skipped = len(whole)
             if max(map(len, lines)) > self._limit:
                 raise LineTooLong
         if rest:

@@ -21,6 +21,9 @@ call moves."""
 TURN_BYTES: Final = 256 * 1024
 """Output of one server that is handled before the others have their turn."""
 
+SKIPPED_BYTES: Final = 32 * 1024
+"""After so much that meant nothing, come at once, a server waits for its turn."""
+
 TURN_LINES: Final = 1000
 """The same in lines."""
 

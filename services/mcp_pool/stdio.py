@@ -50,6 +50,7 @@ from services.mcp_pool.results import (
     check_initialize,
     check_tools_page,
 )
+from services.mcp_pool.shares import Shares
 
 EXIT_NEWS_SECONDS: Final = 0.05
 """After the end of a server's output, how long its exit code may take to be known: for the error's text."""
@@ -69,6 +70,7 @@ class StdioConnection:
 
     `on_end` is called once, when no new request can be sent any more; `on_gone` when it is closed and nothing
     of the server is left that we could end. With `traceparent` a call carries the trace in its `_meta`.
+    Connections with the same `shares` have one share of the loop's time together, should they say much.
     """
 
     def __init__(
@@ -79,11 +81,13 @@ class StdioConnection:
         on_gone: Callable[[StdioConnection], None] | None = None,
         *,
         traceparent: bool = False,
+        shares: Shares | None = None,
     ) -> None:
         self._limits = limits
         self._keeper = keeper
         self._on_gone = on_gone
         self._traceparent = traceparent
+        self._shares = shares or Shares()
         self._on_end: Callable[[StdioConnection], None] | None = on_end
         self._loop = asyncio.get_running_loop()
         self._child: Child | None = None
@@ -227,6 +231,8 @@ class StdioConnection:
             return
         if not self._paused:
             self._handle_lines()
+            if not self._paused and self._splitter.skipped > fixed.SKIPPED_BYTES:
+                self._pause()
 
     def child_output_ended(self, stream: StreamName) -> None:
         """Nothing more will be read; the end waits for what was read already, and shortly for the exit."""
@@ -274,7 +280,7 @@ class StdioConnection:
         if not self._paused and self._child is not None:
             self._paused = True
             self._child.pause_output("stdout")
-        self._loop.call_later(fixed.PAUSE_SECONDS, self._go_on)
+        self._shares.wait(self._go_on)
 
     def _go_on(self) -> None:
         if self._over is not None:

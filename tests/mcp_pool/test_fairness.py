@@ -9,6 +9,7 @@ import pytest
 
 from services.mcp_pool import limits, stdio
 from services.mcp_pool.limits import TURN_LINES
+from services.mcp_pool.shares import Shares
 from services.mcp_pool.stdio import StdioConnection
 from tests.mcp_pool.support import BOUND, LIMITS
 
@@ -93,3 +94,49 @@ async def test_a_share_ends_by_the_clock_and_by_its_size_too(monkeypatch, limit)
             await asyncio.sleep(0)
     assert len(taken) == 3
     await connection.close()
+
+
+async def test_servers_that_flood_together_have_one_share_in_each_round(monkeypatch):
+    monkeypatch.setattr(limits, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(limits, "PAUSE_SECONDS", 0.0)
+    shares, turns, others, taken = Shares(), Counter(), 0, []
+
+    def flooding(name):
+        def go_on():
+            taken.append(name)
+            turns[others] += 1
+            if len(taken) < 300:
+                shares.wait(go_on)
+
+        return go_on
+
+    for name in range(30):
+        shares.wait(flooding(name))
+    async with asyncio.timeout(BOUND):
+        while len(taken) < 300:
+            await asyncio.sleep(0)
+            others += 1
+    assert taken == [*range(30)] * 10
+    # One server's turn, then the loop is everybody else's.
+    assert set(turns.values()) == {1}
+
+
+async def test_much_that_means_nothing_is_read_by_turns_too_and_a_long_answer_is_not():
+    waiting = []
+    connection = StdioConnection(LIMITS, lambda _: None, shares=Waiting(waiting))
+    connection._child = child = Child()
+    connection.child_output("stdout", LOG * (PIPE_BYTES // len(LOG)))
+    assert not child.reading
+    waiting.pop()()
+    assert child.reading
+    connection.child_output("stdout", LOG * 2)
+    for _ in range(20):
+        connection.child_output("stdout", b"x" * PIPE_BYTES)
+    assert child.reading
+    assert not waiting
+    await connection.close()
+
+
+class Waiting:
+    def __init__(self, waiting):
+        self.wait = waiting.append
