@@ -32,6 +32,7 @@ NAMES = (
     "model_held",
     "startup",
     "sandbox_exec",
+    "sandbox_many",
     "grep",
     "glob",
     "read",

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Makes seccomp-bwrap.json, the system call filter of the container in which bubblewrap runs.
+"""Makes the system call filters of containers: of the one in which bubblewrap runs, and of workspaces.
 
-    python3 deploy/make_seccomp.py DEFAULT >deploy/seccomp-bwrap.json
+    python3 deploy/make_seccomp.py DEFAULT bwrap >deploy/seccomp-bwrap.json
+    python3 deploy/make_seccomp.py DEFAULT workspace >services/sandbox_manager/container/seccomp.json
 
 DEFAULT is the engine's own profile, `profiles/seccomp/default.json` of Moby (a copy is in tests/deploy/data).
-What comes out is that profile as it is for a container without capabilities, with what bubblewrap needs
-added and what newer engines refuse taken away. It has no conditions on capabilities, architectures and kernels:
+What comes out is that profile as it is for a container without capabilities, without what newer engines refuse
+and, for bubblewrap, with what that needs. It has no conditions on capabilities, architectures and kernels:
 container runtimes of Kubernetes read no such conditions and would allow what stands under them.
 """
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +44,8 @@ VSOCK: Final = 40
 """Newer engines refuse sockets of this family: they lead to the host of a virtual machine."""
 
 
-def profile(default: Mapping[str, Any]) -> dict[str, Any]:
-    """The profile for a container without capabilities, made from the engine's default."""
+def profile(default: Mapping[str, Any], beyond: Collection[str] = BWRAP) -> dict[str, Any]:
+    """The profile for a container without capabilities, made from the engine's default and calls beyond it."""
     named: set[str] = set()
     other: list[dict[str, Any]] = []
     for rule in default["syscalls"]:
@@ -53,7 +54,7 @@ def profile(default: Mapping[str, Any]) -> dict[str, Any]:
         names = set(rule["names"]) - NOT_ANY_MORE
         if rule["action"] == ALLOW and not rule.get("args"):
             named |= names
-        elif names and names != {"clone"}:
+        elif names and not names <= set(beyond):
             other.append(_plain(rule, sorted(names)))
     named -= {"socket"}
     other.append(_rule(["socket"], [{"index": 0, "value": VSOCK, "op": "SCMP_CMP_NE"}]))
@@ -61,7 +62,7 @@ def profile(default: Mapping[str, Any]) -> dict[str, Any]:
         "defaultAction": default["defaultAction"],
         "defaultErrnoRet": 1,
         "architectures": list(ARCHITECTURES),
-        "syscalls": [_rule(sorted(named)), *other, _rule(sorted(BWRAP))],
+        "syscalls": [_rule(sorted(named)), *other, *([_rule(sorted(beyond))] if beyond else [])],
     }
 
 
@@ -96,6 +97,7 @@ def text(made: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: make_seccomp.py DEFAULT")
-    sys.stdout.write(text(profile(json.loads(Path(sys.argv[1]).read_text()))))
+    if len(sys.argv) != 3 or sys.argv[2] not in {"bwrap", "workspace"}:
+        sys.exit("usage: make_seccomp.py DEFAULT bwrap|workspace")
+    made = profile(json.loads(Path(sys.argv[1]).read_text()), BWRAP if sys.argv[2] == "bwrap" else ())
+    sys.stdout.write(text(made))

@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from protocol.jsjson import JsonValue
 from services.common.late import Late
-from services.common.logs import error_text, get_logger
 from services.sandbox_manager import outcomes
-from services.sandbox_manager.contract import Backend, BackendError, FileTooLarge, Handle
-from services.sandbox_manager.events import (
-    EXEC,
-    LOST_NOTE,
-    STATE,
-    Emit,
-    SandboxEvent,
-    exec_payload,
-    opening_payload,
-    stopped_payload,
+from services.sandbox_manager.compute import (
+    OPENING_LIMIT_S,
+    Compute,
+    Entry,
+    StartFailed,
+    Turn,
+    let_go,
+    recording,
 )
+from services.sandbox_manager.contract import Backend, BackendError, FileTooLarge, Handle
+from services.sandbox_manager.events import EXEC, Emit, SandboxEvent, exec_payload
 from services.sandbox_manager.keys import key_prefix, resource_key, workspace_key
 from services.sandbox_manager.operations import (
     BytesRead,
@@ -40,38 +38,12 @@ from services.sandbox_manager.operations import (
 )
 from services.sandbox_manager.outcomes import Outcome, failed
 from services.sandbox_manager.paths import resolve
-from services.sandbox_manager.records import Record, RecordStore, State
+from services.sandbox_manager.records import Record, RecordStore
 from services.sandbox_manager.selection import Probes, Selection, Selector
 from services.sandbox_manager.specs import BackendSpec, resolve_spec
 from services.sandbox_manager.tools import HELPER_TIMEOUT_MS, READ_TOOLS, run_tool, tool_limit_ms
-from services.sandbox_manager.turns import Turns
 
 _T = TypeVar("_T")
-
-OPENING_LIMIT_S: Final = 120
-"""For making a workspace or attaching to it (operations 12.7)."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    key: str
-    owner_id: str
-    sandbox_id: str | None
-    idle_ms: int
-    handle: Handle | None = None
-    active: int = 0
-    last_used_ms: float = 0
-    removed: bool = False
-    turns: Turns = field(default_factory=Turns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """An operation whose turn has come."""
-
-    entry: _Entry
-    backend: Backend
-    spec: BackendSpec
 
 
 class Manager:
@@ -89,8 +61,9 @@ class Manager:
         probes = backends if isinstance(backends, Probes) else Probes(backends)
         self._selector = Selector(preference, probes)
         self._records = records
+        self._compute = Compute(records)
         self._now_ms = now_ms
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._closing = False
 
     # Operations
@@ -104,12 +77,12 @@ class Manager:
         """
         limit_ms = tool_limit_ms(tool, None if isinstance(input_, Late) else input_)
         async with self._turn(call, limit_ms) as turn:
-            if not isinstance(turn, _Turn):
+            if not isinstance(turn, Turn):
                 return turn
             try:
-                handle = await self._open(turn, call)
-            except _StartFailed as error:
-                await self._start_failed(turn, call, str(error))
+                handle = await self._compute.open(turn, call)
+            except StartFailed as error:
+                await self._compute.start_failed(turn, call, str(error))
                 return failed(outcomes.START_FAILED, str(error))
             known = input_.value if isinstance(input_, Late) else input_
             return await self._run(turn.entry, call, handle, tool, known)
@@ -117,11 +90,11 @@ class Manager:
     async def read_bytes(self, call: Call, path: str, max_bytes: int) -> BytesRead | Missing | Outcome:
         """A file whole (10). Raises OperationAborted, ManagerClosing, BackendError."""
         async with self._turn(call, HELPER_TIMEOUT_MS) as turn:
-            if not isinstance(turn, _Turn):
+            if not isinstance(turn, Turn):
                 return turn
             try:
-                handle = await self._open(turn, call)
-            except _StartFailed as error:
+                handle = await self._compute.open(turn, call)
+            except StartFailed as error:
                 return failed(outcomes.START_FAILED, str(error))
             resolved = resolve(path, handle.workspace)
             try:
@@ -136,13 +109,13 @@ class Manager:
         Raises OperationAborted, ManagerClosing, BackendError.
         """
         async with self._turn(call, HELPER_TIMEOUT_MS) as turn:
-            if not isinstance(turn, _Turn):
+            if not isinstance(turn, Turn):
                 return turn
             if turn.entry.handle is None and not self._records.existed(turn.entry.key):
                 return Missing(folder)
             try:
-                handle = await self._open(turn, call)
-            except _StartFailed as error:
+                handle = await self._compute.open(turn, call)
+            except StartFailed as error:
                 return failed(outcomes.START_FAILED, str(error))
             resolved = resolve(folder, handle.workspace)
             listing = await handle.list_files(resolved, max_entries)
@@ -160,12 +133,12 @@ class Manager:
             return
         now = self._now_ms() if now_ms is None else now_ms
 
-        def idle(entry: _Entry) -> bool:
+        def idle(entry: Entry) -> bool:
             return (
                 entry.handle is not None and entry.active == 0 and now - entry.last_used_ms >= entry.idle_ms
             )
 
-        async def stop(entry: _Entry) -> None:
+        async def stop(entry: Entry) -> None:
             async with entry.turns.turn():
                 if idle(entry):
                     await self._stop(entry, emit)
@@ -176,7 +149,7 @@ class Manager:
                     group.create_task(stop(entry))
         for record in self._records.all():
             if record.state != "stopped" and not self._is_live(record.key):
-                await self._recording(self._records.put_stopped(record))
+                await recording(self._records.put_stopped(record))
 
     def records(self) -> list[Record]:
         """All records, in the order in which they were first made."""
@@ -190,16 +163,16 @@ class Manager:
         entry = self._entries.get(key)
         if entry is None:
             # So that a call that comes meanwhile waits for the removal.
-            entry = self._entries[key] = _Entry(key, "", None, 0)
+            entry = self._entries[key] = Entry(key, "", None, 0)
         async with entry.turns.turn():
             entry.removed = True
             if self._entries.get(key) is entry:
                 del self._entries[key]
-            self._drop(entry)
+            let_go(entry)
             selection = await self._selector.select()
             if selection.backend is not None:
                 await selection.backend.remove(key)
-            await self._recording(self._records.delete(key))
+            await recording(self._records.delete(key))
 
     async def remove_sandbox(self, sandbox_id: str) -> None:
         """Deletes the workspace of a shared sandbox. Raises BackendError."""
@@ -221,7 +194,7 @@ class Manager:
         if selection is None or selection.backend is None:
             return
 
-        async def stop(entry: _Entry) -> None:
+        async def stop(entry: Entry) -> None:
             async with entry.turns.turn():
                 if entry.handle is not None:
                     await self._stop(entry, nobody)
@@ -234,7 +207,7 @@ class Manager:
     # Inside
 
     @asynccontextmanager
-    async def _turn(self, call: Call, limit_ms: float) -> AsyncIterator[_Turn | Outcome]:
+    async def _turn(self, call: Call, limit_ms: float) -> AsyncIterator[Turn | Outcome]:
         """Prepares (6.1) and queues (6.2) an operation; gives the outcome when it can't be done here."""
         key = workspace_key(self._tenant_id, call.session.owner_id, call.session.sandbox_id)
         spec = resolve_spec(call.spec, key)
@@ -257,7 +230,7 @@ class Manager:
                 await call.begin(limit_ms + opening)
                 entry.active += 1
                 try:
-                    yield _Turn(entry, selection.backend, spec)
+                    yield Turn(entry, selection.backend, spec)
                 finally:
                     entry.active -= 1
                     entry.last_used_ms = self._now_ms()
@@ -267,129 +240,36 @@ class Manager:
         entry = self._entries.get(key)
         return entry is not None and (entry.handle is not None or entry.active > 0)
 
-    def _entry(self, key: str, session: SessionRef, spec: BackendSpec) -> _Entry:
+    def _entry(self, key: str, session: SessionRef, spec: BackendSpec) -> Entry:
         entry = self._entries.get(key)
         if entry is None:
-            entry = _Entry(key, session.owner_id, session.sandbox_id, spec.idle_ms)
+            entry = Entry(key, session.owner_id, session.sandbox_id, spec.idle_ms)
             self._entries[key] = entry
         return entry
 
-    async def _open(self, turn: _Turn, call: Call) -> Handle:
-        """The entry's handle, opened when there is none (6.3). Raises _StartFailed, BackendError."""
-        entry, backend, spec = turn.entry, turn.backend, turn.spec
-        if entry.handle is not None:
-            return entry.handle
-        existed = self._records.existed(entry.key)
-        record = await self._put(turn, call, "creating")
-        network = spec.network.describe()
-        payload = opening_payload("creating", backend.name, backend.isolation, spec.image, network)
-        if existed:
-            payload["reattach"] = True
-        await call.emit(_state(call, payload, record))
-        try:
-            async with asyncio.timeout(OPENING_LIMIT_S):
-                handle = await backend.open(spec)
-        except TimeoutError:
-            raise _StartFailed(f"The workspace was not ready within {OPENING_LIMIT_S} s.") from None
-        except BackendError as error:
-            raise _StartFailed(str(error)) from error
-        try:
-            record = await self._put(turn, call, "running")
-            payload = opening_payload("running", backend.name, backend.isolation, spec.image, network)
-            if existed and handle.created:
-                payload["lost"] = True
-                payload["note"] = LOST_NOTE
-            await call.emit(_state(call, payload, record))
-        except BaseException:
-            handle.release()
-            raise
-        entry.handle = handle
-        return handle
+    async def _stop(self, entry: Entry, emit: Emit) -> None:
+        selection = self._selector.made
+        assert selection is not None
+        assert selection.backend is not None
+        await self._compute.stop(entry, selection.backend.name, emit)
 
-    async def _start_failed(self, turn: _Turn, call: Call, error: str) -> None:
-        try:
-            record = await self._put(turn, call, "stopped")
-        except BackendError as second:
-            # The start's own failure is the one to tell; the next sweep mends the record.
-            get_logger().warning("sandbox_record_failed", key=turn.entry.key, error=error_text(second))
-            return
-        await call.emit(_state(call, stopped_payload(turn.backend.name, error), record))
-
-    async def _run(self, entry: _Entry, call: Call, handle: Handle, tool: str, input_: JsonValue) -> Outcome:
+    async def _run(self, entry: Entry, call: Call, handle: Handle, tool: str, input_: JsonValue) -> Outcome:
         began = time.monotonic()
         try:
             result = await run_tool(handle, tool, input_, call.signal)
         except BackendError as error:
-            self._drop(entry)
+            let_go(entry)
             if call.signal.aborted or tool not in READ_TOOLS:
                 raise
             return failed(outcomes.ERROR, str(error))
         except BaseException:
-            self._drop(entry)
+            let_go(entry)
             raise
         duration_ms = round((time.monotonic() - began) * 1000)
         payload = exec_payload(tool, result.report, result.outcome, duration_ms)
         session = call.session
         await call.emit(SandboxEvent(session.owner_id, session.active_turn_id, EXEC, payload))
         return result.outcome
-
-    async def _stop(self, entry: _Entry, emit: Emit) -> None:
-        handle, entry.handle = entry.handle, None
-        if handle is None:
-            return
-        selection = self._selector.made
-        assert selection is not None
-        assert selection.backend is not None
-        backend = selection.backend.name
-        try:
-            await handle.stop()
-        except BackendError as error:
-            get_logger().warning("sandbox_stop_failed", key=entry.key, error=error_text(error))
-        finally:
-            handle.release()
-        try:
-            record = await self._recording(
-                self._records.put(
-                    entry.key,
-                    session_id=entry.owner_id,
-                    sandbox_id=entry.sandbox_id,
-                    backend=backend,
-                    state="stopped",
-                )
-            )
-        except BackendError as error:
-            get_logger().warning("sandbox_stop_failed", key=entry.key, error=error_text(error))
-            return
-        await emit(SandboxEvent(entry.owner_id, None, STATE, stopped_payload(backend), record))
-
-    async def _put(self, turn: _Turn, call: Call, state: State) -> Record:
-        return await self._recording(
-            self._records.put(
-                turn.entry.key,
-                session_id=call.session.owner_id,
-                sandbox_id=call.session.sandbox_id,
-                backend=turn.backend.name,
-                state=state,
-                image=turn.spec.image,
-            )
-        )
-
-    @staticmethod
-    async def _recording(writing: Awaitable[_T]) -> _T:
-        try:
-            return await writing
-        except OSError as error:
-            raise BackendError(f"The workspace's record can't be written: {error.strerror}.") from error
-
-    @staticmethod
-    def _drop(entry: _Entry) -> None:
-        handle, entry.handle = entry.handle, None
-        if handle is not None:
-            handle.release()
-
-
-class _StartFailed(Exception):
-    """The backend could not open a workspace."""
 
 
 def _refusal(selection: Selection, spec: BackendSpec) -> Outcome | None:
@@ -400,7 +280,3 @@ def _refusal(selection: Selection, spec: BackendSpec) -> Outcome | None:
     if unmet is None:
         return None
     return failed(outcomes.UNAVAILABLE, f"The sandbox backend {backend.name} can't do this: {unmet}")
-
-
-def _state(call: Call, payload: dict[str, JsonValue], record: Record) -> SandboxEvent:
-    return SandboxEvent(call.session.owner_id, call.session.active_turn_id, STATE, payload, record)

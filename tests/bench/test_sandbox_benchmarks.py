@@ -43,3 +43,11 @@ def test_a_page_of_a_large_file_takes_no_more_memory_than_one_of_a_small_file() 
     result = run_bench("read", "--mb", "200", "--rounds", "2")
     assert result["figures"]["grown_mib"] < 50
     assert result["ratio"]["page_over_pass"] > 0
+
+
+def test_many_workspaces_at_once_all_finish_in_little_memory() -> None:
+    figures = run_bench("sandbox_many", "--workspaces", "40")["figures"]
+    for driver in ("bwrap", "emulated"):
+        assert figures[f"finished_{driver}"] == 40
+        assert figures[f"manager_mib_{driver}"] < 200
+    assert figures["children_mib_emulated"] < 400

@@ -29,6 +29,16 @@ def test_the_file_is_what_the_script_makes_of_the_engines_default():
     assert COMMITTED.read_text() == make_seccomp.text(make_seccomp.profile(DEFAULT))
 
 
+def test_the_filter_of_workspaces_containers_allows_nothing_beyond_the_default():
+    made = make_seccomp.profile(DEFAULT, ())
+    committed = ROOT / "services" / "sandbox_manager" / "container" / "seccomp.json"
+    assert committed.read_text() == make_seccomp.text(made)
+    assert allowed(made) <= allowed(DEFAULT)
+    assert not {name for rule in made["syscalls"] for name in rule["names"]} & make_seccomp.NOT_ANY_MORE
+    (clone,) = [rule for rule in made["syscalls"] if "clone" in rule["names"]]
+    assert clone["args"], "namespaces are made by its flags"
+
+
 def test_what_it_allows_beyond_the_default_is_what_bubblewrap_needs():
     assert allowed(PROFILE) - allowed(DEFAULT) == set(make_seccomp.BWRAP)
     assert set(make_seccomp.BWRAP) <= allowed(DEFAULT, ["CAP_SYS_ADMIN"]) | {"pivot_root"}

@@ -266,7 +266,7 @@ SANDBOX = {
     "a file that `edit` changes": ("services.sandbox_manager.disk.files:TEXT_BYTES", MIB),
     "reading or listing one file or folder": ("services.sandbox_manager.disk.files:FILE_LIMIT_S", SECONDS),
     "the command in an event": ("services.sandbox_manager.events:COMMAND_UNITS", UNITS),
-    "opening a workspace": ("services.sandbox_manager.manager:OPENING_LIMIT_S", SECONDS),
+    "opening a workspace": ("services.sandbox_manager.compute:OPENING_LIMIT_S", SECONDS),
     "free space of the volume while commands run": (
         "services.sandbox_manager.disk.watch:DEFAULT_FREE_BYTES",
         GIB,

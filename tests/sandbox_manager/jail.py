@@ -203,10 +203,11 @@ class ManagerCell:
     spec: str
 
     @classmethod
-    def of(cls, running: Running, host: Host, attempt: Attempt) -> ManagerCell:
-        """The workspace for an attempt: attempts with the same network share one."""
+    def of(cls, running: Running, host: Host, attempt: Attempt, **more: str) -> ManagerCell:
+        """The workspace for an attempt: attempts with the same network share one. `more` goes into its spec."""
         network = {"preset": attempt.preset, "allow": list(attempt.hosts)}
-        return cls(running, host, f"{attempt.preset} {len(attempt.hosts)}", json.dumps({"network": network}))
+        spec = json.dumps({"network": network, **more})
+        return cls(running, host, f"{attempt.preset} {len(attempt.hosts)}", spec)
 
     async def tool(self, name: str, **input_: Any) -> dict[str, Any]:
         """See Cell."""
@@ -254,9 +255,9 @@ class ManagerCell:
         return request(owner=self.owner, effect=effect, spec=self.spec, **operation)
 
 
-async def plant_other_workspace(running: Running, host: Host) -> Host:
-    """Makes a workspace with the secret in it; gives the host with its places."""
-    cell = ManagerCell(running, host, "other", json.dumps({"network": {"preset": "none"}}))
+async def plant_other_workspace(running: Running, host: Host, **more: str) -> Host:
+    """Makes a workspace with the secret in it; gives the host with its places. `more` goes into its spec."""
+    cell = ManagerCell(running, host, "other", json.dumps({"network": {"preset": "none"}, **more}))
     await cell.tool("write", path="secret", content=host.secret)
     root = running.root / "sandboxes"
     places = {

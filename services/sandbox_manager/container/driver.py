@@ -372,12 +372,13 @@ class ContainerHandle(DiskHandle):
         await self._engine.kill(self._id)
 
     async def _kill_what_is_left(self) -> None:
-        """Ends what a command left running; when nobody can say whether there is something, everything."""
+        """Ends what a command left running; when nobody can say whether there is something, everything.
+
+        Fewer processes than there are at rest mean that the command ended those that hold the container.
+        """
         try:
             left = await self._engine.processes(self._id)
         except BackendError:
-            left = RESTING_PROCESSES + 1
-        if left == 0:
-            self._running = False
-        elif left > RESTING_PROCESSES:
+            left = None
+        if left != RESTING_PROCESSES:
             await self._kill()

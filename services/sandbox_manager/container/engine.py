@@ -21,6 +21,8 @@ CALL_S: Final = 60.0
 PULL_S: Final = 600.0
 _EXIT_POLL_S: Final = 0.02
 _STDOUT: Final = 1
+_NOT_STARTED: Final = (126, 127, 128)
+_COMPLAINT: Final = b"OCI runtime exec failed: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,17 @@ class Found:
     name: str
     plan: str
     running: bool
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """The first bytes that came."""
+
+    data: bytes = b""
+
+    def add(self, data: bytes) -> None:
+        if len(self.data) < len(_COMPLAINT):
+            self.data += data[: len(_COMPLAINT)]
 
 
 class Engine:
@@ -125,17 +138,22 @@ class Engine:
     ) -> int:
         """Runs a command to its end; its exit code. `on_output` gets (is stdout, bytes).
 
-        Has no time limit: the command ends when its container is killed. Raises BackendError.
+        Has no time limit: the command ends when its container is killed. Raises BackendError, also when the
+        engine could not start it: its complaint would else be the command's output.
         """
+        began = _Beginning()
         async with self._call("the command can't be run", limit_s=None) as docker:
             execution = await docker.containers.container(container_id).exec(words, stdin=False)
             async with execution.start(detach=False) as stream:
                 while (message := await stream.read_out()) is not None:
+                    began.add(message.data)
                     on_output(message.stream == _STDOUT, message.data)
             # It may have closed its streams before its end, which the engine does not announce.
             while (state := await execution.inspect())["Running"]:  # noqa: ASYNC110
                 await asyncio.sleep(_EXIT_POLL_S)
         code = state["ExitCode"]
+        if not state.get("Pid") and code in _NOT_STARTED and began.data.startswith(_COMPLAINT):
+            raise BackendError("The engine could not start the command.")
         if not isinstance(code, int):
             raise BackendError("The engine does not say how the command ended.")
         return code
