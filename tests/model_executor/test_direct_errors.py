@@ -363,6 +363,16 @@ async def test_pings_keep_a_silent_answer_of_anthropic_alive():
 
 
 @BOTH
+@pytest.mark.parametrize("cookie", ["a=b; Path=/", "a=\xff; Path=/"])
+async def test_no_cookie_goes_to_the_next_call(made, cookie):
+    reply = openai_text if made is openai else lambda **more: anthropic(anthropic_text(), **more)
+    async with made(reply(headers={"set-cookie": cookie})) as it:
+        for number in range(2):
+            assert (await it.ask(effect_id=f"e{number}"))["output"]
+        assert "cookie" not in it.double.requests[1].headers
+
+
+@BOTH
 async def test_connections_are_used_again(made):
     async with made(plain(made)) as it:
         for number in range(5):

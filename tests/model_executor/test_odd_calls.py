@@ -14,7 +14,6 @@ from services.model_executor.direct.openai_request import openai_request
 from services.model_executor.direct.prompt import read_call
 from tests.model_executor.support import text, user
 
-
 WHOLE = {
     "executionId": "x",
     "prompt": [

@@ -11,6 +11,7 @@ import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import ContextVar
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final, Protocol
 
 from services.common import telemetry
@@ -192,6 +193,8 @@ class Vendor:
         http = transport.AsyncClient(
             trust_env=False,
             follow_redirects=False,
+            # None is kept: calls of everybody share this client, and one that is no ASCII would break all of them.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             verify=provider.base_url.startswith("https:"),
             timeout=transport.Timeout(self._idle_s, pool=None),
             limits=transport.Limits(max_connections=None, max_keepalive_connections=100),
