@@ -16,6 +16,9 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO, cast
 
+import services.common.structlog_alone  # noqa: F401  (before structlog)
+
+# isort: split
 import structlog
 from structlog.typing import FilteringBoundLogger
 
