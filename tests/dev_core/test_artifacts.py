@@ -259,6 +259,35 @@ async def test_a_failed_listing_keeps_no_turn_from_ending(core: CoreClient) -> N
     assert "artifacts.incomplete" in await core.types(lease.session_id)
 
 
+@pytest.mark.parametrize(
+    "listing",
+    [
+        {"entries": [5, {"path": "f"}, {"path": 1, "size": 1}, {"path": "f", "size": -1}], "truncated": False},
+        {"entries": {}, "truncated": False},
+        5,
+    ],
+)
+async def test_a_listing_that_is_none_keeps_no_turn_from_ending(core: CoreClient, listing: Any) -> None:
+    harness, lease = await leased(core)
+    await note_workspace(harness, lease)
+    done = asyncio.ensure_future(lease.complete())
+    listed = {"kind": "listed", "path": "/workspace/outputs", "listing": listing}
+    await answer(harness, await asked(harness, "workspace.read"), listed)
+    await done
+    assert await core.status(lease.session_id) == "completed"
+    assert "artifacts.incomplete" in await core.types(lease.session_id)
+
+
+@pytest.mark.parametrize("text", ["é", "x", "\ud800", "a b="])
+async def test_a_file_that_comes_back_garbled_is_a_failed_outcome(core: CoreClient, text: str) -> None:
+    harness, lease = await leased(core)
+    saving = asyncio.ensure_future(lease.intent(save(lease, path="f")))
+    garbled = {"kind": "read", "path": "/workspace/f", "base64": text}
+    await answer(harness, await asked(harness, "workspace.read"), garbled)
+    outcome = (await saving)["outcome"]["value"]
+    assert (outcome["kind"], outcome["code"]) == ("failed", "artifact.read_failed")
+
+
 async def test_a_connection_lost_during_the_export_ends_the_turn_later(tmp_path: Path) -> None:
     async with running_core(tmp_path / "core.db", lease_ms=200) as core:
         harness, lease = await leased(core)

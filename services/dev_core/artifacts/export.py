@@ -13,16 +13,14 @@ from functools import partial
 from typing import Any, Final
 
 from protocol import jsjson
-from protocol.errors import HarnessApiError
 from services.common.logs import error_text, get_logger
 from services.dev_core.artifacts import records
 from services.dev_core.artifacts.blobs import MAX_ARTIFACT_BYTES, Blob, Blobs
 from services.dev_core.artifacts.naming import clean_name, type_of
-from services.dev_core.artifacts.saving import SaveFailed, read_file
+from services.dev_core.artifacts.saving import SaveFailed, ask_workspace, read_file
 from services.dev_core.clock import now_ms
 from services.dev_core.effects.held import own_session, storable
 from services.dev_core.harness.run import Run
-from services.dev_core.harness.workspaces import request_on, session_reference
 from services.dev_core.store import events
 from services.dev_core.store.database import Store
 from services.dev_core.store.transaction import Tx
@@ -88,28 +86,22 @@ class Exporter:
                 await self._export_file(run, path, notes)
 
     async def _listed(self, run: Run, notes: _Notes) -> list[tuple[str, int]]:
-        assert run.facts.sandbox is not None
-        params = {
-            "session": session_reference(run.session_id, run.held.turn_id),
-            "spec": jsjson.loads(run.facts.sandbox),
-            "list": {"dir": OUTPUTS, "maxEntries": MAX_FILES},
-        }
         try:
-            result: Any = await request_on(run.connection, "workspace.read", params)
-        except HarnessApiError as error:
-            if run.connection.closed:
-                raise
-            notes.add(f"{OUTPUTS} can't be listed: {error.message}")
+            result = await ask_workspace(run, {"list": {"dir": OUTPUTS, "maxEntries": MAX_FILES}})
+        except SaveFailed as failure:
+            notes.add(f"{OUTPUTS} can't be listed: {failure.message}")
             return []
         match result:
             case {"kind": "listed", "listing": {"entries": list(entries), "truncated": bool(truncated)}}:
                 if truncated:
                     notes.add(f"There are more than {MAX_FILES} files; the rest is left out")
-                return [(str(entry["path"]), int(entry["size"])) for entry in entries[:MAX_FILES]]
+                return _files(entries[:MAX_FILES], notes)
             case {"kind": "missing"}:
                 return []
             case {"kind": "failed", "message": str(message)}:
                 notes.add(f"{OUTPUTS} can't be listed: {message}")
+            case _:
+                notes.add(f"{OUTPUTS} can't be listed: the harness gave no list")
         return []
 
     async def _export_file(self, run: Run, path: str, notes: _Notes) -> None:
@@ -128,6 +120,18 @@ class Exporter:
                 notes.add("The core could not store the file", path)
                 return
             await self._store.write(partial(_keep, run=run, path=path, blob=blob, now_ms=now_ms()))
+
+
+def _files(entries: list[Any], notes: _Notes) -> list[tuple[str, int]]:
+    """Path and bytes of each file; what a harness lists that is no file is noted."""
+    files: list[tuple[str, int]] = []
+    for entry in entries:
+        match entry:
+            case {"path": str(path), "size": int(size)} if path and size >= 0:
+                files.append((path, size))
+            case _:
+                notes.add("The harness listed something that is no file")
+    return files
 
 
 def _sha256(data: bytes) -> str:

@@ -8,7 +8,6 @@ outcome; only a connection that is lost meanwhile leaves the effect as it is.
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -172,28 +171,39 @@ def _cancelled(run: Run) -> bool:
     return run.abort is not None and run.abort.kind == "cancel"
 
 
-async def read_file(run: Run, path: str) -> bytes:
-    """A file of the run's workspace, through the run's connection.
+async def ask_workspace(run: Run, what: dict[str, Any]) -> Any:
+    """A `workspace.read` of the run's workspace through its own connection: the bytes or the list of `what`.
 
-    Raises SaveFailed with what a model should know, and HarnessApiError when the connection is lost.
+    Raises SaveFailed with the harness's refusal, and HarnessApiError when the connection is lost.
     """
     assert run.facts.sandbox is not None
     params = {
         "session": session_reference(run.session_id, run.held.turn_id),
         "spec": jsjson.loads(run.facts.sandbox),
-        "bytes": {"path": path, "maxBytes": MAX_ARTIFACT_BYTES},
+        **what,
     }
     try:
-        result: Any = await request_on(run.connection, "workspace.read", params)
+        return await request_on(run.connection, "workspace.read", params)
     except HarnessApiError as error:
         if run.connection.closed:
             raise
-        raise SaveFailed("artifact.read_failed", f"{path} can't be read: {error.message}") from None
+        raise SaveFailed("artifact.read_failed", error.message) from None
+
+
+async def read_file(run: Run, path: str) -> bytes:
+    """A file of the run's workspace.
+
+    Raises SaveFailed with what a model should know, and HarnessApiError when the connection is lost.
+    """
+    try:
+        result = await ask_workspace(run, {"bytes": {"path": path, "maxBytes": MAX_ARTIFACT_BYTES}})
+    except SaveFailed as failure:
+        raise SaveFailed(failure.code, f"{path} can't be read: {failure.message}") from None
     match result:
         case {"kind": "read", "base64": str(text)}:
             try:
                 return base64.b64decode(text, validate=True)
-            except binascii.Error:
+            except ValueError:
                 raise SaveFailed("artifact.read_failed", f"{path} came back garbled") from None
         case {"kind": "missing"}:
             raise SaveFailed("artifact.not_found", f"There is no file {path}")
