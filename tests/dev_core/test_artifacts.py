@@ -262,7 +262,10 @@ async def test_a_failed_listing_keeps_no_turn_from_ending(core: CoreClient) -> N
 @pytest.mark.parametrize(
     "listing",
     [
-        {"entries": [5, {"path": "f"}, {"path": 1, "size": 1}, {"path": "f", "size": -1}], "truncated": False},
+        {
+            "entries": [5, {"path": "f"}, {"path": 1, "size": 1}, {"path": "f", "size": -1}],
+            "truncated": False,
+        },
         {"entries": {}, "truncated": False},
         5,
     ],

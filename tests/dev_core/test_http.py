@@ -179,6 +179,12 @@ async def test_a_body_that_is_not_json_is_refused(core: CoreClient, data: bytes)
     assert (answer.status, answer.code) == (400, "invalid")
 
 
+async def test_a_body_that_is_missing_is_said_to_be_so(core: CoreClient) -> None:
+    answer = await core.put("/v1/agents/x", b" ")
+    assert (answer.status, answer.code) == (400, "invalid")
+    assert "empty" in answer.body["error"]["message"]
+
+
 @pytest.mark.parametrize("path", ["/v1/sessions", "/v1/sessions/none/artifacts?name=x"])
 @pytest.mark.parametrize("data", [b"no gzip", gzip.compress(b'"' + b"x" * 1000 + b'"')], ids=["bad", "good"])
 async def test_a_packed_body_is_refused_unread(core: CoreClient, path: str, data: bytes) -> None:

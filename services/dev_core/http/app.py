@@ -51,6 +51,8 @@ async def read_body(request: web.Request) -> tuple[Any, int]:
         data = await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise Problem("too_large", f"A body has at most {MAX_BODY_BYTES} bytes.") from None
+    if not data.strip():
+        raise Problem("invalid", "The body is empty: send a JSON object.")
     try:
         return read_given(data), len(data)
     except JsonDepthError:
