@@ -16,7 +16,8 @@ from services.mcp_pool.entries import Entry
 from services.mcp_pool.failures import McpFailure
 from services.mcp_pool.limits import NAMING_OFF_LOOP_TOOLS, Limits
 from services.mcp_pool.naming import record_tools
-from services.mcp_pool.pool import ConnectionPool, Preparation
+from services.mcp_pool.pool import ConnectionPool
+from services.mcp_pool.preparation import Preparation
 from services.mcp_pool.session import Session
 from services.mcp_pool.tools_watch import ToolsWatch
 

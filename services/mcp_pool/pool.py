@@ -22,6 +22,7 @@ from services.mcp_pool.entries import Entry, Opening
 from services.mcp_pool.failures import ConnectionLost, McpFailure
 from services.mcp_pool.lease import SHUTTING_DOWN, Lease
 from services.mcp_pool.limits import Limits
+from services.mcp_pool.preparation import Preparation
 from services.mcp_pool.seats import Owner, Seat, Seats
 from services.mcp_pool.session import PoolKey
 from services.mcp_pool.slots import OpeningSlots
@@ -380,40 +381,3 @@ def _told_when_failed(task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         get_logger().error("mcp_background_failed", error=error_text(error))
-
-
-class Preparation:
-    """Keeps what a session's preparation opened or found from being closed for another server of it."""
-
-    def __init__(self, pool: ConnectionPool) -> None:
-        self._pool = pool
-        self._held: list[Entry] = []
-        self._over = False
-
-    def touch(self, key: PoolKey) -> Entry | None:
-        """Marks a live connection as used; None when there is none."""
-        entry = self._pool.take_live(key)
-        if entry is not None:
-            self._keep(entry)
-        return entry
-
-    def put(self, key: PoolKey, connection: Connection) -> Entry | None:
-        """See ConnectionPool.put. What comes after the end is pooled all the same."""
-        entry = self._pool.put(key, connection)
-        if entry is not None:
-            self._pool.take(entry)
-            self._keep(entry)
-        return entry
-
-    def _keep(self, entry: Entry) -> None:
-        if self._over:
-            self._pool.release(entry)
-        else:
-            self._held.append(entry)
-
-    def end(self) -> None:
-        """Gives all back."""
-        self._over = True
-        held, self._held = self._held, []
-        for entry in held:
-            self._pool.release(entry)
