@@ -69,12 +69,12 @@ class Node:
         """Combinations of leaves below a leaf."""
 
     def test(self, value: Any) -> Verdict:
-        """The verdict of a leaf."""
-        raise NotImplementedError
+        """The verdict of a leaf. Raises TypeError where the node is none."""
+        raise TypeError(f"{type(self).__name__} is not a leaf")
 
     def steps(self, value: Any, run: Run) -> Steps[Verdict]:
-        """The verdict of a node with children, as a computation for `run_steps`."""
-        raise NotImplementedError
+        """The verdict of a node with children, as a computation for `run_steps`. Raises TypeError for a leaf."""
+        raise TypeError(f"{type(self).__name__} is a leaf")
 
     def absence_from(self) -> tuple[Node, ...]:
         """The nodes this one's `absence` is the highest of."""

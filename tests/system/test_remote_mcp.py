@@ -212,6 +212,7 @@ async def test_a_cancel_reaches_the_server_when_the_pool_that_made_the_call_is_k
 
 @pytest.mark.faults
 @pytest.mark.spec("mcp-pool:11.28")
+@pytest.mark.spec("operations:13.33")
 @pytest.mark.parametrize(("process", "name"), [(GATEWAY, "gateway"), (MCP, "pool"), (CORE, "core")])
 async def test_a_call_outlives_who_asked_for_it_and_runs_once(stack, remote, process, name):
     session, turn = await held(stack, remote, name)
