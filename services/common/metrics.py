@@ -60,7 +60,7 @@ INSTRUMENTS: Final[Mapping[str, Instrument]] = {
         "histogram", "How long connections to MCP servers lived.", ("network.transport",)
     ),
     "nylorun.sandbox.exec.duration": Instrument(
-        "histogram", "How long commands and file tools took.", ("error.type",)
+        "histogram", "How long operations on sandboxes took: commands, file tools, stops.", ("error.type",)
     ),
     "nylorun.harness.effect.duration": Instrument(
         "histogram",
