@@ -22,3 +22,4 @@ give model-executor-tokens model-executor
 give mcp-pool-tokens mcp-pool
 give sandbox-manager-tokens sandbox-manager
 give core-tokens core harness
+give tool-gate-tokens core

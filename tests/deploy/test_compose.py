@@ -110,6 +110,19 @@ def test_what_bubblewrap_needs_is_given_to_the_sandbox_manager_alone(config):
     assert all(options == ["no-new-privileges:true"] for options in given.values())
 
 
+def test_an_override_can_do_without_what_bubblewrap_needs_or_give_sandboxes_a_way_out(tmp_path):
+    override = tmp_path / "override.yaml"
+    override.write_text(
+        "services: {harness-sandbox: {security_opt: !override ['no-new-privileges:true'],"
+        " networks: [sandbox-rpc, sandbox-outside]}}\nnetworks: {sandbox-outside: {}}\n"
+    )
+    made = read_config("compose.yaml", override)
+    sandbox = made["services"]["harness-sandbox"]
+    assert sandbox["security_opt"] == ["no-new-privileges:true"]
+    assert set(sandbox["networks"]) == {"sandbox-rpc", "sandbox-outside"}
+    assert not made["networks"]["sandbox-outside"].get("internal")
+
+
 def test_a_stop_has_longer_than_a_process_takes_to_stop(config):
     grace = {name: config["services"][name]["stop_grace_period"] for name in PROCESSES}
     assert grace == {

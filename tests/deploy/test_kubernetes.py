@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -12,6 +13,7 @@ import pytest
 import yaml
 
 from cli.healthcheck import GRPC_SERVICES
+from services.common.metrics import INSTRUMENTS
 from services.common.server import calls_share_s
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,7 @@ LONGEST_CALL_S = {"harness-model": 675, "harness-mcp": 60, "harness-sandbox": 60
 TOKENS = {
     "harness": "gateway-tokens",
     "core": "core-tokens",
+    "tool-gate": "tool-gate-tokens",
     **{name: f"{service}-tokens" for name, service in SERVICES.items()},
 }
 
@@ -254,11 +257,26 @@ def test_services_are_reached_by_the_gateway_alone(documents):
 def test_no_process_has_a_way_into_the_cluster_by_its_way_out(documents):
     private = {"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"}
     inside = private | {"169.254.0.0/16", "fe80::/10"}
-    for name in (*PROCESSES, "core"):
+    for name in (*PROCESSES, "core", "tool-gate"):
         peers = [one for peers, _ in allowed(documents, "Egress", name) for one in peers]
         blocks = [one["ipBlock"] for one in peers if "ipBlock" in one]
         assert {part for block in blocks for part in block["except"]} in (set(), inside)
-        assert bool(blocks) is (name in ("harness-model", "harness-mcp")) or name == "harness-sandbox"
+        assert not blocks or name in ("harness-model", "harness-mcp", "tool-gate", "harness-sandbox")
+
+
+def test_the_tool_gate_stands_between_mcp_pools_and_the_core(rendered):
+    documents = rendered["development"]
+    ways = [(names(peers), port) for peers, port in allowed(documents, "Ingress", "tool-gate")]
+    assert ways == [({"harness-mcp"}, 4100)]
+    assert ({"tool-gate"}, 4000) in [
+        (names(peers), port) for peers, port in allowed(documents, "Ingress", "core")
+    ]
+    (container,) = of_kind(documents, "StatefulSet")["tool-gate"]["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--service", "tool-gate"]
+    (pool,) = [
+        one for name, one in of_kind(documents, "ConfigMap").items() if name.startswith("mcp-pool-settings")
+    ]
+    assert pool["data"]["NYLORUN_GATES_URL"] == "http://tool-gate:4100"
 
 
 def test_the_sandbox_manager_has_a_way_out_only_with_its_component(rendered):
@@ -269,13 +287,16 @@ def test_the_sandbox_manager_has_a_way_out_only_with_its_component(rendered):
 def test_what_waits_is_scaled_by_what_it_holds_and_sandboxes_are_not(rendered):
     scalers = of_kind(rendered["own"], "HorizontalPodAutoscaler")
     assert set(scalers) == {"harness", "harness-model", "harness-mcp"}
-    rules = (KUBERNETES / "components/autoscaling/prometheus-adapter.yaml").read_text()
+    rules = yaml.safe_load((KUBERNETES / "components/autoscaling/prometheus-adapter.yaml").read_text())
+    (series,) = [re.search(r'__name__=~"(.*?)"', rule["seriesQuery"])[1] for rule in rules["rules"]["custom"]]
+    gauges = {name.replace(".", "_") for name, one in INSTRUMENTS.items() if one.kind == "gauge"}
     for name, scaler in scalers.items():
         spec = scaler["spec"]
         assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
         (metric,) = spec["metrics"]
         assert metric["type"] == "Pods"
-        assert metric["pods"]["metric"]["name"] in rules
+        assert re.fullmatch(series, metric["pods"]["metric"]["name"])
+        assert metric["pods"]["metric"]["name"] in gauges
         assert "replicas" not in of_kind(rendered["own"], "Deployment")[name]["spec"]
 
 
@@ -298,6 +319,7 @@ def test_secrets_hold_the_tokens_of_a_folder_for_those_that_read_them(tmp_path, 
         "mcp-pool-tokens": {"mcp-pool"},
         "sandbox-manager-tokens": {"sandbox-manager"},
         "core-tokens": {"core", "harness"},
+        "tool-gate-tokens": {"core"},
     }
     for one in rendered["development"]:
         for volume in one.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", []):

@@ -1,6 +1,8 @@
 """deploy/compose.nylorun.yaml: our processes in the place of a Nylorun stack's harness."""
 
+import json
 import os
+import time
 
 import pytest
 
@@ -10,6 +12,11 @@ from tests.deploy.test_compose import read_config
 
 FILES = ("tests/deploy/nylorun.yaml", "deploy/compose.nylorun.yaml")
 OURS = ("harness", "harness-model", "harness-mcp", "harness-sandbox")
+ROOT_OF_LOCK = """
+import json, os
+found = os.stat("/harness/sandboxes/manager.lock")
+print(json.dumps([found.st_uid, found.st_gid]))
+"""
 OWNER = os.getuid() or 1234
 """Who owns the folders: an ordinary user."""
 
@@ -81,7 +88,8 @@ def test_what_bubblewrap_needs_is_given_to_the_sandbox_manager_alone(config):
 
 @pytest.mark.engine
 @pytest.mark.timeout(420)
-def test_the_gateway_connects_to_the_core_of_another_stack_as_the_user_of_its_folders(
+@pytest.mark.spec("operations:13.42")
+def test_the_image_alone_takes_the_place_of_the_harness_and_the_override_that_of_the_image(
     machine, report, tmp_path
 ):
     for name in ("tenant/sandboxes", "tenant/plugin-data", "tenant/home", "tenant/tmp", "plugins"):
@@ -89,7 +97,20 @@ def test_the_gateway_connects_to_the_core_of_another_stack_as_the_user_of_its_fo
         folder.mkdir(parents=True)
         os.chown(folder, OWNER, OWNER)
     told = environ(tmp_path)
-    stack = Stack(machine, told["COMPOSE_PROJECT_NAME"], [ROOT / file for file in FILES], told)
-    with stack.running(report):
-        assert stack.containers()["harness"]["Health"] == "healthy"
-        assert (tmp_path / "tenant/sandboxes/manager.lock").stat().st_uid == OWNER
+    image = tmp_path / "image.yaml"
+    image.write_text(f"services: {{harness: {{image: {IMAGE}}}}}")
+    project, lock = told["COMPOSE_PROJECT_NAME"], tmp_path / "tenant/sandboxes/manager.lock"
+    alone = Stack(machine, project, [ROOT / FILES[0], image], told)
+    split = Stack(machine, project, [ROOT / file for file in FILES], told)
+    with alone.running(report):
+        # Healthy by the original's own line, with nothing but the original's environment and mounts.
+        assert set(alone.containers()) == {"runtime", "gateway", "harness"}
+        assert alone.containers()["harness"]["Health"] == "healthy"
+        assert lock.stat().st_uid == OWNER
+        began = time.monotonic()
+        split.up()
+        report("up with the override", time.monotonic() - began)
+        containers = split.containers()
+        assert {containers[name]["Health"] for name in OURS} == {"healthy"}
+        assert json.loads(split.python("harness-sandbox", ROOT_OF_LOCK)) == [OWNER, OWNER]
+        split.down()
