@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from cli.core_client import CoreClient
 from cli.ports import SETTINGS, free_ports
 from cli.state import open_state
+from tests.common.support import until as soon
 from tests.system.support import until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -145,6 +147,36 @@ async def test_up_serves_restarts_what_dies_and_stops_cleanly(tmp_path):
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 40) == 0
     assert children_of(tmp_path) == []
+
+
+def pending(pid, number):
+    """Whether a signal was sent to a stopped process, which it will see when it goes on."""
+    with open(f"/proc/{pid}/status") as file:
+        masks = [line.split()[1] for line in file if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("words", [("up",), ("demo", "--stay")])
+async def test_a_second_ctrl_c_ends_everything_at_once(words, tmp_path):
+    _, environ = moved_ports()
+    environ |= {"WHIPPLETREE_STATE_DIR": str(tmp_path / "state"), "TMPDIR": str(tmp_path)}
+    async with started(*words, environ=environ) as process:
+        await read_until(process, "Ready." if words == ("up",) else "Staying up")
+        children = psutil.Process(process.pid).children(recursive=True)
+        [gateway] = [child for child in children if "gateway" in child.cmdline()]
+        gateway.suspend()  # It can't stop by itself, and the services wait for it.
+        process.send_signal(signal.SIGINT)
+        await soon(lambda: pending(gateway.pid, signal.SIGTERM))
+        assert process.returncode is None
+        process.send_signal(signal.SIGINT)
+        # A clean stop would give the gateway 15 s, and say that it is killed after them.
+        output = (await asyncio.wait_for(process.stdout.read(), 40)).decode()
+        await asyncio.wait_for(process.wait(), 40)
+    assert "did not stop within" not in output
+    gone, alive = psutil.wait_procs(children, timeout=20)
+    assert not alive
+    assert gone
 
 
 async def test_what_up_keeps_is_there_after_a_restart(tmp_path):
