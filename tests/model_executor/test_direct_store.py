@@ -390,6 +390,18 @@ async def two_calls(path):
     return store
 
 
+async def test_a_start_is_committed_with_a_wait_for_the_disk_before_anybody_goes_on(tmp_path):
+    store = CallStore(tmp_path / "folder" / "s")
+    await store.begin(Wanted(("t", "s", "e"), b"d", 1))
+    full, wal = 2, "wal"
+    pragmas = "SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode"
+    assert await store._file.do(lambda db: db.execute(pragmas).fetchone()) == (full, wal)
+    with sqlite3.connect(tmp_path / "folder" / "s") as db:
+        assert db.execute("SELECT count(*) FROM calls").fetchone() == (1,)
+    db.close()
+    await store.close()
+
+
 async def test_a_process_that_starts_on_a_full_disk_answers_what_is_kept(tmp_path):
     store = await two_calls(tmp_path / "s")
     for name in ("s", "s-wal"):

@@ -169,12 +169,15 @@ class CallStore:
     async def _look(self, wanted: Wanted) -> Begun | None:
         """What is known of a call, without writing; None when it can't be said or the call is not known."""
         try:
-            row = await self._file.aside(lambda: find_without_writing(self._path, wanted.key))
+            return await self._file.aside(lambda: self._known_without_writing(wanted))
         except (sqlite3.Error, OSError):
             return None
-        return None if row is None else self._known(row, wanted, self._clock.now())
 
     # In the thread
+
+    def _known_without_writing(self, wanted: Wanted) -> Begun | None:
+        row = find_without_writing(self._path, wanted.key)
+        return None if row is None else self._known(row, wanted, self._clock.now())
 
     def _open(self) -> sqlite3.Connection:
         if not self._path.parent.exists():
