@@ -68,6 +68,21 @@ def test_each_folder_of_the_original_goes_to_the_one_service_that_needs_it(confi
     }
 
 
+def test_networks_join_each_service_with_the_gateway_and_sandboxes_not_with_the_stack(config):
+    networks = {name: set(config["services"][name]["networks"]) for name in OURS}
+    assert networks == {
+        "harness": {"harness", "model-rpc", "mcp-rpc", "sandbox-rpc"},
+        "harness-model": {"harness", "model-rpc"},
+        "harness-mcp": {"harness", "mcp-rpc"},
+        "harness-sandbox": {"sandbox-rpc", "sandbox-egress"},
+    }
+    assert {name for name, one in config["networks"].items() if one.get("internal")} == {
+        "model-rpc",
+        "mcp-rpc",
+        "sandbox-rpc",
+    }
+
+
 def test_the_harness_token_reaches_the_core_and_the_gateway_alone(config):
     token = environ("")["NYLORUN_HARNESS_TOKEN"]
     holders = {
