@@ -25,10 +25,10 @@ _FALSE: Final = frozenset({"0", "false", "no", "off"})
 
 
 class SettingsError(Exception):
-    """The environment can't be used. The text has one line per problem, the first found first."""
+    """The environment can't be used. The text is one line with every problem, the first found first."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
+        super().__init__(" ".join(" ".join(problem.split()) for problem in problems))
         self.problems = tuple(problems)
 
 

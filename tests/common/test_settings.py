@@ -15,14 +15,15 @@ def test_values_are_trimmed_and_blank_is_unset():
     env.finish()
 
 
-def test_all_problems_are_told_the_first_found_first():
+def test_all_problems_are_told_in_one_line_the_first_found_first():
     env = Environment({"PORT": "0", "MODE": "loud"})
     env.required("NAME")
     env.port("PORT", 1)
     env.choice("MODE", ("quiet",), "quiet")
     with pytest.raises(SettingsError) as caught:
         env.finish()
-    first, second, third = str(caught.value).splitlines()
+    first, second, third = caught.value.problems
+    assert str(caught.value) == f"{first} {second} {third}"
     assert first.startswith("NAME")
     assert second.startswith("PORT")
     assert third.startswith("MODE")

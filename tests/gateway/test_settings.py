@@ -21,7 +21,8 @@ SPLIT = {
 def problems(environ: dict[str, str]) -> list[str]:
     with pytest.raises(SettingsError) as refused:
         read_settings(environ)
-    return str(refused.value).splitlines()
+    assert str(refused.value).splitlines() == [" ".join(refused.value.problems)]
+    return list(refused.value.problems)
 
 
 def without(environ: dict[str, str], *names: str) -> dict[str, str]:
