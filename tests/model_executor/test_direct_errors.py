@@ -363,6 +363,23 @@ async def test_pings_keep_a_silent_answer_of_anthropic_alive():
 
 
 @BOTH
+async def test_what_is_no_event_by_the_standard_is_passed_over(made):
+    async def reply(wire):
+        async def send(data):
+            # Ids, comments and waits between all events.
+            await wire.send(data)
+            if data.startswith(b"0"):
+                return
+            for block in (b"id: 7\n\n", b": still here\n\n", b"retry: 5\n\n", b"\n\n"):
+                await chunk(wire, block)
+
+        await plain(made)(SimpleNamespace(head=wire.head, send=send))
+
+    async with made(reply, retry=ONCE) as it:
+        assert (await it.ask())["output"][0]["text"] == "hello"
+
+
+@BOTH
 @pytest.mark.parametrize("cookie", ["a=b; Path=/", "a=\xff; Path=/"])
 async def test_no_cookie_goes_to_the_next_call(made, cookie):
     reply = openai_text if made is openai else lambda **more: anthropic(anthropic_text(), **more)

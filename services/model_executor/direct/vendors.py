@@ -202,13 +202,35 @@ class Vendor:
         )
         make = self._sdk.AsyncAnthropic if provider.api == ANTHROPIC else self._sdk.AsyncOpenAI
         with _own_environment():
-            return make(
+            client = make(
                 api_key=provider.key or _NO_KEY,
                 base_url=provider.base_url,
                 max_retries=0,
                 timeout=transport.Timeout(self._idle_s, pool=None),
                 http_client=http,
             )
+        client._make_sse_decoder = _decoder_of(client._make_sse_decoder)
+        return client
+
+
+def _decoder_of(make: Callable[[], Any]) -> Callable[[], Any]:
+    """Decoders of server-sent events that pass over events without data, as the standard has it.
+
+    The SDKs' own give them out (after a comment or a line of `retry`), and then fail on them as on bad JSON.
+    """
+
+    def made() -> Any:
+        decoder = make()
+        decode = decoder.decode
+
+        def with_data(line: str) -> Any:
+            event = decode(line)
+            return event if event is not None and event.data else None
+
+        decoder.decode = with_data
+        return decoder
+
+    return made
 
 
 async def _limit(response: Any) -> None:
