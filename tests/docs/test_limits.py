@@ -50,6 +50,16 @@ GATEWAY = {
         PLAIN,
     ),
     "a file that the core reads from a workspace": ("gateway.executors.workspaces:MAX_FILE_BYTES", BYTES),
+    "looking for changed certificate files": (
+        "gateway.executors.timings:ExecutorTimings.certificates_every",
+        SECONDS,
+    ),
+    "a call on a channel with older certificates": (
+        "gateway.executors.timings:ExecutorTimings.certificates_end",
+        SECONDS,
+    ),
+    "a PEM file of TLS": ("services.common.tls:MAX_FILE_BYTES", MIB),
+    "sending what is left of traces and metrics at the end": ("services.common.telemetry:FLUSH_S", SECONDS),
     "the body of `POST /drain`": ("gateway.health:MAX_BODY_BYTES", KIB),
     "the reason of a close": ("protocol.closing:MAX_REASON_BYTES", BYTES),
     "one recording": ("gateway.settings:DEFAULT_RECORD_FILE_BYTES", MIB),
