@@ -2,6 +2,8 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 
@@ -230,3 +232,50 @@ async def test_a_call_is_spent_once_however_often_its_outcome_is_written(tmp_pat
         await store.finish(("t", "s", "a"), "x", Cost(0, 40))
     assert (await store.begin(wanted("b"))).verdict == "fresh"
     await store.close()
+
+
+IN_ITS_OWN_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from services.model_executor.direct.caps import Cap, Cost
+from services.model_executor.direct.store import CallStore, Wanted
+async def call(store, name):
+    begun = await store.begin(Wanted(("t", "s", name), b"d", 1, turn="x", estimate=Cost(0, 10)))
+    if begun.verdict == "fresh":
+        await store.finish(("t", "s", name), "y", Cost(0, 10))
+    return begun.verdict
+async def main():
+    store = CallStore(Path(sys.argv[1]), caps=(Cap("day", "tokens", 1000),))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(20):
+        names = [f"{sys.argv[2]}-{number}-{at}" for at in range(4)]
+        print(*await asyncio.gather(*(call(store, name) for name in names)), flush=True)
+    await store.close()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.system
+def test_processes_that_share_a_store_reach_a_cap_together_and_none_goes_over_it_by_more_than_is_in_flight(
+    tmp_path,
+):
+    command = [sys.executable, "-c", IN_ITS_OWN_PROCESS, str(tmp_path / "s")]
+    processes = [
+        subprocess.Popen([*command, str(name)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for name in range(3)
+    ]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        verdicts = [word for process in processes for word in process.communicate(timeout=60)[0].split()]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert set(verdicts) == {"fresh", "capped"}
+    assert len(verdicts) == 240
+    assert 100 <= verdicts.count("fresh") < 100 + 12
