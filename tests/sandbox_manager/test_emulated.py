@@ -281,3 +281,41 @@ async def test_messages_come_out_whole_however_they_are_cut(size: int) -> None:
     for at in range(0, len(data), size):
         came += reader.feed(data[at : at + size])
     assert came == sent
+
+
+# What the library gets wrong
+
+
+@pytest.mark.parametrize(
+    ("command", "stdout", "stderr"),
+    [
+        ("seq 3 | xargs -I{} echo n{}", "n1\nn2\nn3\n", ""),
+        ("seq 3 | xargs -n1 echo n", "n 1\nn 2\nn 3\n", ""),
+        ("printf 'a b\\0c\\0' | xargs -0r -n1 echo", "a b\nc\n", ""),
+        ("seq 2 | xargs -L1 echo", "", "xargs: the emulated command does not know -L1\n"),
+        ("echo x > /dev/stderr", "", "x\n"),
+        ("{ echo a; echo b; } > /dev/stderr; echo c >> /dev/stdout", "c\n", "a\nb\n"),
+        (r"printf '\303\251\n'", "é\n", ""),
+        (
+            "printf 'a 3\\nb 9\\n' > f; awk '$2 > 5 {print $1 > \"g\"}' f; cat g; awk 'NR==1' f",
+            "b\na 3\n",
+            "",
+        ),
+        (r"printf '\x41\t\101\n'", "A\tA\n", ""),
+    ],
+)
+async def test_it_is_as_in_bash(shell: Handle, command: str, stdout: str, stderr: str) -> None:
+    result = await _shell(shell, command)
+    assert (result["stdout"], result["stderr"]) == (stdout, stderr)
+
+
+async def test_printf_writes_bytes(shell: Handle) -> None:
+    await _shell(shell, r"printf 'a\xff\377\n' > f")
+    assert await shell.read_bytes("/workspace/f", 10) == b"a\xff\xff\n"
+
+
+async def test_a_command_may_use_a_processor_for_a_bounded_time(emulated: Backend, shell: Handle) -> None:
+    await _shell(shell, "true")
+    limits = [Path(f"/proc/{child.pid}/limits").read_text() for child in _children(emulated)]
+    softs = [line.split()[3] for text in limits for line in text.splitlines() if line.startswith("Max cpu")]
+    assert any(soft.isdigit() and 660 <= int(soft) < 800 for soft in softs), softs

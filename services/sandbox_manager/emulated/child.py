@@ -17,6 +17,7 @@ import pkgutil
 import resource
 import signal
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, BinaryIO, Final
 
@@ -32,6 +33,8 @@ from services.sandbox_manager.emulated.shell import run_command
 MEMORY_BYTES: Final = 1024**3
 FILE_BYTES: Final = 5 * 1024**3
 OPEN_FILES: Final = 4096
+CPU_SECONDS: Final = 660
+"""For one command: more than its longest time limit, so that nothing of it goes on where nobody kills it."""
 RECURSION: Final = 12_000
 _READABLE: Final = (sys.prefix, sys.base_prefix, "/usr/lib", "/usr/share/zoneinfo", "/dev/null", "/proc/self")
 """What the interpreter itself may still look for; nothing there is secret."""
@@ -69,6 +72,7 @@ def main(arguments: list[str]) -> None:
         wires = _Wires(requests, output)
         wires.write(wire.document(wire.READY, {}))
         while (request := wires.read()) is not None:
+            _allow_cpu()
             wires.write(wire.message(wire.BEGUN, b""))
             wires.write(wire.document(wire.END, _answer(folder, request, wires)))
 
@@ -106,6 +110,14 @@ def _give_up(folder: int, uid: int, gid: int) -> None:
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
     landlock.confine([folder], _READABLE)
+
+
+def _allow_cpu() -> None:
+    """Sets what a command may use of a processor, beside what the child has used."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = int(time.process_time()) + CPU_SECONDS
+    soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def _private_output() -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import just_bash.interpreter.interpreter as library
@@ -73,6 +74,8 @@ class _Streaming(Interpreter):
         redirections = getattr(node, "redirections", None)
         if not redirections:
             return await super().execute_command(node, stdin)
+        redirections = [_to_streams(redirection) for redirection in redirections]
+        node = replace(node, redirections=tuple(redirections))
         result = await self._capture(super().execute_command(node, stdin))
         if node.type not in _REDIRECTED or isinstance(result, _OfFunction):
             # The library forgets the redirections of loops, conditions and calls of functions.
@@ -98,6 +101,21 @@ class _Streaming(Interpreter):
         finally:
             _Streaming.captured -= 1
         return result
+
+
+_STREAMS: Final = {
+    path: parse(f"x >&{number}").statements[0].pipelines[0].commands[0].redirections[0].target
+    for path, number in (("/dev/stdout", 1), ("/dev/stderr", 2))
+}
+
+
+def _to_streams(redirection: Any) -> Any:
+    """`> /dev/stderr` as `>&2`: the library takes the file for nothing."""
+    parts: tuple[Any, ...] = getattr(redirection.target, "parts", ())
+    if redirection.operator not in {">", ">>", ">|"} or len(parts) != 1:
+        return redirection
+    target = _STREAMS.get(getattr(parts[0], "value", ""))
+    return redirection if target is None else replace(redirection, operator=">&", target=target)
 
 
 def _hand_out(result: ExecResult) -> ExecResult:
