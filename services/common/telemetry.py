@@ -18,6 +18,9 @@ from services.common import metrics
 from services.common.logs import error_text, get_logger, trace_context
 from services.common.metadata import TRACEPARENT, find
 
+Attributes = Mapping[str, str | int]
+"""What is known when a span begins; what is put in until it ends is on it, too. Never content."""
+
 FLUSH_S: Final = 2.0
 _RANDOM: Final = random.Random()
 """Ids of traces are no secrets: a system call per call would cost more than the rest of them."""
@@ -49,13 +52,13 @@ class Telemetry:
     """`server_span(method, context)`, a context manager around a handler; None makes none."""
 
     def span(
-        self, name: str, attributes: Mapping[str, str], parent: str | None = None
+        self, name: str, attributes: Attributes, parent: str | None = None
     ) -> contextlib.AbstractContextManager[str | None]:
         """A span around a block; gives the traceparent to send on (the parent's own without spans)."""
         return contextlib.nullcontext(parent)
 
     def incoming(
-        self, name: str, attributes: Mapping[str, str], parent: str | None
+        self, name: str, attributes: Attributes, parent: str | None
     ) -> contextlib.AbstractContextManager[str | None]:
         """The same around the work for a request that came in."""
         return contextlib.nullcontext(parent)
@@ -137,9 +140,7 @@ class _OtlpTelemetry(Telemetry):
         self.server_span = self._server_span
 
     @contextlib.contextmanager
-    def span(
-        self, name: str, attributes: Mapping[str, str], parent: str | None = None
-    ) -> Iterator[str | None]:
+    def span(self, name: str, attributes: Attributes, parent: str | None = None) -> Iterator[str | None]:
         """A client span; an exception marks it with its type and nothing of its text."""
         from opentelemetry.trace import SpanKind
 
@@ -147,7 +148,7 @@ class _OtlpTelemetry(Telemetry):
             yield sent
 
     @contextlib.contextmanager
-    def incoming(self, name: str, attributes: Mapping[str, str], parent: str | None) -> Iterator[str | None]:
+    def incoming(self, name: str, attributes: Attributes, parent: str | None) -> Iterator[str | None]:
         """A server span; as `span`."""
         from opentelemetry.trace import SpanKind
 
@@ -165,7 +166,7 @@ class _OtlpTelemetry(Telemetry):
             yield
 
     @contextlib.contextmanager
-    def _run(self, name: str, attributes: Mapping[str, str], parent: str | None, kind: Any) -> Iterator[str]:
+    def _run(self, name: str, attributes: Attributes, parent: str | None, kind: Any) -> Iterator[str]:
         from opentelemetry.trace import StatusCode
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -180,12 +181,15 @@ class _OtlpTelemetry(Telemetry):
             set_status_on_exception=False,
         ) as span:
             ids = span.get_span_context()
+            known = set(attributes)
             try:
                 yield f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{int(ids.trace_flags):02x}"
             except BaseException as error:
                 span.set_attribute("error.type", type(error).__name__)
                 span.set_status(StatusCode.ERROR)
                 raise
+            finally:
+                span.set_attributes({name: value for name, value in attributes.items() if name not in known})
 
     def _stops(self) -> list[Callable[[], object]]:
         return [self._provider.shutdown, *super()._stops()]

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from protocol.jsjson import JsonValue
 from protocol.mcp_client import initialize_params
+from services.common import telemetry
 from services.common.children import Child, ChildNotStarted, ChildSpec, Keeper, StreamName, start_child
 from services.common.logs import trace_context
 from services.mcp_pool import aborts
@@ -136,11 +137,19 @@ class StdioConnection:
     async def call_tool(self, request: ToolRequest, abort: Abort) -> ToolAnswer:
         """Calls a tool."""
         params: dict[str, Any] = {"name": request.name, "arguments": request.arguments}
-        trace = trace_context.get() if self._traceparent else None
-        if trace is not None:
-            params["_meta"] = {"traceparent": trace}
-        answer = await self._request("tools/call", params, plain=True, abort=abort)
+        if not telemetry.current.enabled:
+            answer = await self._traced_call(params, trace_context.get(), abort)
+        else:
+            attributes = {"mcp.method.name": "tools/call", "gen_ai.tool.name": request.name}
+            name = f"tools/call {request.name}"
+            with telemetry.current.span(name, attributes, trace_context.get()) as trace:
+                answer = await self._traced_call(params, trace, abort)
         return ToolAnswer(check_call_result(answer.result), answer.plain, answer.size)
+
+    async def _traced_call(self, params: dict[str, Any], trace: str | None, abort: Abort) -> Answer:
+        if self._traceparent and trace is not None:
+            params["_meta"] = {"traceparent": trace}
+        return await self._request("tools/call", params, plain=True, abort=abort)
 
     async def close(self) -> None:
         """Ends the connection and the server's process group."""

@@ -126,6 +126,9 @@ async def test_a_turn_is_one_trace_through_all_services_and_shows_in_their_metri
             assert by == service
             assert effects[span.parent_span_id].trace_id == span.trace_id
 
+    [tool] = collector.named("tools/call echo")
+    assert tool.parent_span_id in {span.span_id for span in collector.named("whippletree.v1.McpPool/Call")}
+
     gateway = texts[GATEWAY]
     assert value(gateway, "nylorun_harness_connected") == 1
     assert value(gateway, "nylorun_harness_service_ready") == 3
@@ -164,14 +167,17 @@ async def test_the_trace_goes_on_to_the_model_provider(tmp_path, collector):
                 session = await core.create_session(MODEL_AGENT)
                 await core.send_message(session, CONTENT)
                 await until(lambda: core.session(session), lambda seen: seen["status"] == "completed")
-            await soon(lambda: collector.named("chat") and collector.named("harness.run"))
+            await soon(lambda: collector.named("chat m") and collector.named("harness.run"))
     [request] = provider.requests
     sent = request.headers["traceparent"].split("-")
-    [chat] = collector.named("chat")
+    [chat] = collector.named("chat m")
     [served] = collector.named("whippletree.v1.ModelExecutor/Call")
     [run] = collector.named("harness.run")
     assert sent[1:3] == [chat.trace_id.hex(), chat.span_id.hex()]
     assert chat.parent_span_id == served.span_id
     assert chat.trace_id == run.trace_id
+    about = {item.key: item.value for item in chat.attributes}
+    assert about["gen_ai.request.model"].string_value == "m"
+    assert about["gen_ai.usage.output_tokens"].int_value > 0
     assert CONTENT not in collector.raw
     assert KEY not in collector.raw

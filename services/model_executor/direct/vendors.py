@@ -31,7 +31,6 @@ MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 _DRAIN_S: Final = 0.25
 _NO_KEY: Final = "none"
 _ENVIRONMENT: Final = ("OPENAI_", "ANTHROPIC_")
-_SPAN: Final = {"gen_ai.operation.name": "chat"}
 _CREDENTIALS: Final = ("authorization", "x-api-key")
 _PING: Final = b"event: ping"
 _on_ping: ContextVar[Callable[[], None]] = ContextVar("on_ping")
@@ -74,12 +73,24 @@ class Vendor:
 
     async def complete(self, call: Call) -> Gathered:
         """One attempt. Raises CallRefused, ProviderFailed; the latter also when no event came for `idle_s`."""
-        with telemetry.current.span("chat", _SPAN, trace_context.get()) as trace:
+        if not telemetry.current.enabled:
+            return await self._complete(call)
+        model = call.selected.model
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": self._provider.name,
+            "gen_ai.request.model": model,
+        }
+        with telemetry.current.span(f"chat {model}", attributes, trace_context.get()) as trace:
             before = trace_context.set(trace)
             try:
-                return await self._complete(call)
+                gathered = await self._complete(call)
             finally:
                 trace_context.reset(before)
+            if (usage := gathered.usage) is not None:
+                attributes["gen_ai.usage.input_tokens"] = usage.input + usage.cached + usage.cache_write
+                attributes["gen_ai.usage.output_tokens"] = usage.output
+            return gathered
 
     async def _complete(self, call: Call) -> Gathered:
         is_anthropic = self._provider.api == ANTHROPIC
