@@ -47,11 +47,12 @@ def test_the_variables_of_children_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("command", "printed"),
     [
-        ("printf 'x y\\n' | awk '{n[$1]++} END {for (k in n) print k, n[k]}'", "$1 1\n"),
-        ("seq 3 | xargs -I{} echo n{}", "n{} 1 2 3\n"),
-        ("seq 2 | xargs -I {} echo n{}", "n1\nn2\n"),
-        ("echo x > /dev/stderr", "x\n"),
-        ("printf '\\xff' | wc -c", "2\n"),
+        ("awk 'BEGIN {system(\"ls\")}'; echo $?", "2\n"),
+        ("printf 'b\\na\\n' | awk '{print | \"sort\"}'", "a\nb\n"),
+        ("seq 3 | xargs -L1 echo; echo $?", "1\n"),
+        ("seq 2 | xargs -I{} echo n{}", "n1\nn2\n"),
+        ("echo -en '\\xff' | wc -c", "2\n"),
+        ("printf '\\xff' > f; stat -c %s f", "1\n"),
         ("trap 'echo bye' EXIT; echo hi", "hi\n"),
         ("cat <(echo hi)", "hi\n"),
         ("while read l; do echo $l; done < <(echo hi)", ""),
