@@ -27,11 +27,11 @@ from gateway.main import run as run_gateway
 from gateway.settings import SECRETS, GatewaySettings, SettingsError, Target, read_settings
 from services.common.process import run_process
 from services.common.start import prepare_process
-from services.common.telemetry import Telemetry
+from services.common.telemetry import SharedTelemetry, Telemetry
 from services.common.tls import SETTINGS as TLS_SETTINGS
 
 START_BOUND_S: Final = 60.0
-Serve = Callable[[asyncio.Event, Callable[[str], None]], Awaitable[None]]
+Serve = Callable[[asyncio.Event, Callable[[str], None], Telemetry], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def plan(environ: Mapping[str, str], folder: Path) -> AllInOne:
     mcp = mcp_settings.read_settings(environment("mcp-pool"))
     sandbox = sandbox_settings.read_settings(environment("sandbox-manager"))
     services: dict[str, Serve] = {
-        "model-executor": lambda stop, ready: model_executor.run(model, stop, ready),
-        "mcp-pool": lambda stop, ready: mcp_pool.run(mcp, stop, ready),
-        "sandbox-manager": lambda stop, ready: sandbox_manager.run(sandbox, stop, ready),
+        "model-executor": lambda stop, ready, traces: model_executor.run(model, stop, ready, traces),
+        "mcp-pool": lambda stop, ready, traces: mcp_pool.run(mcp, stop, ready, traces),
+        "sandbox-manager": lambda stop, ready, traces: sandbox_manager.run(sandbox, stop, ready, traces),
     }
     targets = {name: (Target(name, _socket(folder, name)),) for name in services}
     provider_keys = () if model.direct is None else model.direct.key_variables()
@@ -99,7 +99,7 @@ async def _run(parts: AllInOne, stop: asyncio.Event, telemetry: Telemetry) -> No
         async with asyncio.TaskGroup() as group:
             serving = [_Serving(serve) for serve in parts.services.values()]
             for one in serving:
-                group.create_task(one.run(services_stop))
+                group.create_task(one.run(services_stop, SharedTelemetry(telemetry)))
             async with asyncio.timeout(START_BOUND_S):
                 for one in serving:
                     await one.ready.wait()
@@ -119,8 +119,8 @@ class _Serving:
         self._serve = serve
         self.ready = asyncio.Event()
 
-    async def run(self, stop: asyncio.Event) -> None:
-        await self._serve(stop, lambda _address: self.ready.set())
+    async def run(self, stop: asyncio.Event, telemetry: Telemetry) -> None:
+        await self._serve(stop, lambda _address: self.ready.set(), telemetry)
 
 
 async def _serve_core(parts: AllInOne, stop: asyncio.Event, telemetry: Telemetry) -> None:

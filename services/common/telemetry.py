@@ -85,6 +85,30 @@ class Telemetry:
                     get_logger().warning("telemetry_flush_failed", error=error_text(error))
 
 
+class SharedTelemetry(Telemetry):
+    """Another's traces, for one of several services in a process: its end is not theirs."""
+
+    def __init__(self, whole: Telemetry) -> None:
+        self._whole = whole
+        self.enabled = whole.enabled
+        self.server_span = whole.server_span
+
+    def span(
+        self, name: str, attributes: Attributes, parent: str | None = None
+    ) -> contextlib.AbstractContextManager[str | None]:
+        """See Telemetry."""
+        return self._whole.span(name, attributes, parent)
+
+    def incoming(
+        self, name: str, attributes: Attributes, parent: str | None
+    ) -> contextlib.AbstractContextManager[str | None]:
+        """See Telemetry."""
+        return self._whole.incoming(name, attributes, parent)
+
+    async def flush(self) -> None:
+        """Leaves it to the owner."""
+
+
 current: Telemetry = Telemetry()
 """The process's traces, for what has no way to be given them."""
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
 
+from services.common import metrics, telemetry
 from services.common.gate_http import (
     Answered,
     GateAnswerTooLarge,
@@ -17,6 +19,7 @@ from services.common.gate_http import (
     component,
 )
 from services.common.logs import trace_context
+from services.common.telemetry import Telemetry
 from tests.common.support import BOUND_S
 from tests.doubles.http import HttpDouble, serving
 
@@ -57,6 +60,42 @@ async def test_a_request_carries_the_trace_that_is_served_and_none_where_there_i
         finally:
             trace_context.reset(token)
     assert [request.headers.get("traceparent") for request in gate.requests] == [None, trace]
+
+
+async def test_with_telemetry_a_request_has_a_span_that_it_carries_and_a_time(monkeypatch):
+    class Spans(Telemetry):
+        enabled = True
+
+        @contextlib.contextmanager
+        def span(self, name, attributes, parent=None):
+            noted.append((name, parent, attributes))
+            yield "the span's own"
+
+    class Times(metrics.Metrics):
+        enabled = True
+
+        def record(self, name, value, attributes=None):
+            times.append((name, dict(attributes)))
+
+    noted, times = [], []
+    monkeypatch.setattr(telemetry, "current", Spans())
+    monkeypatch.setattr(metrics, "current", Times())
+    async with serving(Gate()) as gate:
+        await post(gate)
+        url = gate.origin
+    nobody = GateHttp(url)
+    with pytest.raises(GateUnreachable):
+        await nobody.post("/x", b"", {})
+    await nobody.close()
+    common = {"http.request.method": "POST", "server.address": "127.0.0.1"}
+    assert gate.requests[0].headers["traceparent"] == "the span's own"
+    assert times == [
+        ("http.client.request.duration", {**common, "http.response.status_code": "200"}),
+        ("http.client.request.duration", {**common, "error.type": "GateUnreachable"}),
+    ]
+    assert [(name, parent, attributes) for name, parent, attributes in noted] == [
+        ("POST", None, attributes) for _, attributes in times
+    ]
 
 
 async def reset(request, wire):

@@ -11,7 +11,13 @@ from whippletree.v1 import common_pb2, model_executor_pb2, model_executor_pb2_gr
 
 from services.common.logs import trace_context
 from services.common.metadata import TRACEPARENT
-from services.common.telemetry import Telemetry, configure_telemetry, new_trace_id, traceparent
+from services.common.telemetry import (
+    SharedTelemetry,
+    Telemetry,
+    configure_telemetry,
+    new_trace_id,
+    traceparent,
+)
 from tests.common.support import BOUND_S, Recorder, served
 
 PARENT = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -112,3 +118,15 @@ async def test_with_an_endpoint_spans_join_across_processes_and_hold_no_content(
     assert {item.key: item.value.string_value for item in spans["failed"].attributes} == {
         "error.type": "ValueError"
     }
+
+
+async def test_services_of_one_process_share_its_traces_and_never_end_them(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    whole = configure_telemetry({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}, "harness")
+    for _ in range(2):
+        # The first one's end flushes nothing: the second one's spans still come through.
+        async with served(Traced(), telemetry=SharedTelemetry(whole)) as port:
+            await call(port)
+    await whole.flush()
+    await whole.flush()
+    assert [span.name for _, span in collector.spans] == ["whippletree.v1.ModelExecutor/Call"] * 2
