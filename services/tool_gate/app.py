@@ -26,6 +26,8 @@ from services.tool_gate.servers import ToolServers
 from services.tool_gate.tokens import Grant, RunTokens
 
 BASE: Final = "/nylorun/v1"
+BODY_S: Final = 60.0
+"""What a request's body may take to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,10 @@ class GateRoutes:
 
     async def _read(self, request: web.Request) -> bytes:
         try:
-            return await request.read()
+            async with asyncio.timeout(BODY_S):
+                return await request.read()
+        except TimeoutError:
+            raise GateProblem(408, "timeout", f"The body did not arrive within {BODY_S:g} s.") from None
         except web.HTTPRequestEntityTooLarge:
             raise invalid(f"A body has at most {MAX_BODY_BYTES} bytes.") from None
 

@@ -234,6 +234,7 @@ MCP = {
 
 TOOL_GATE = {
     "a body of a request to the gate": ("services.tool_gate.bodies:MAX_BODY_BYTES", MIB),
+    "the arrival of that body": ("services.tool_gate.app:BODY_S", SECONDS),
     "an id or a name in it": ("services.tool_gate.bodies:MAX_ID", CHARACTERS),
     "nesting of a call's arguments": ("services.tool_gate.bodies:MAX_DEPTH", unit("levels")),
     "one request to the gate": ("services.tool_gate.main:REQUEST_S", SECONDS),

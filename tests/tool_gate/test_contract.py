@@ -14,7 +14,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from tests.tool_gate.fakes import FakeServers
-from tests.tool_gate.support import BASE, FAR, KEY, OTHER, SESSION, Core, gate, jwks, manifest, token, until
+from tests.tool_gate.support import (
+    BASE,
+    BOUND,
+    FAR,
+    KEY,
+    OTHER,
+    SESSION,
+    Core,
+    gate,
+    jwks,
+    manifest,
+    token,
+    until,
+)
 
 DOCUMENT = manifest({"name": "far", "type": "streamable-http", "url": "https://far.example/mcp"})
 LIVE_ROUTES = ("mcp/connect", "mcp/list", "tool-calls")
@@ -297,3 +310,18 @@ async def test_a_fault_of_the_gate_s_own_says_nothing_of_itself(it, servers):
     answer = await it.client.list_page()
     assert (answer.status, answer.code) == (500, "internal")
     assert "secret" not in json.dumps(answer.body)
+
+
+async def test_a_body_that_does_not_arrive_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.tool_gate.app.BODY_S", 0.05)
+    async with gate(tmp_path, manifest(), load_connector=FakeServers().load) as running:
+        host, port = running.url.removeprefix("http://").split(":")
+        async with asyncio.timeout(BOUND):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(
+                f"POST {BASE}/mcp/connect HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 50\r\n"
+                f'Authorization: Bearer {token()}\r\n\r\n{{"server"'.encode()
+            )
+            status = await reader.readline()
+            writer.close()
+    assert status.split()[1] == b"408"
