@@ -23,7 +23,7 @@ from services.common.version import API_MAJOR
 
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _MARKS = (
-    ("CERTIFICATE_VERIFY_FAILED", "Its certificate is not one of NYLORUN_GRPC_CA_FILE."),
+    ("CERTIFICATE_VERIFY_FAILED", "Its certificate is expired, or not one of NYLORUN_GRPC_CA_FILE."),
     ("not found in peer certificate", "Its certificate is not for the host in the target."),
     ("Hostname Verification Check failed", "Its certificate is not for the host in the target."),
     ("andshake failed", "The TLS handshake fails."),

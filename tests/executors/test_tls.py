@@ -4,13 +4,16 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
+import pytest
+
 from cli.dev_ca import spiffe_id, write_all
+from gateway.executors import replica_set
 from gateway.executors.contract import AbortSignal
 from gateway.executors.factory import connect
 from services.common.server import Port, ServerSettings
 from services.common.telemetry import Telemetry
 from services.common.tls import TlsSettings
-from tests.common.support import BOUND_S, until
+from tests.common.support import BOUND_S, TOKEN, until
 from tests.executors.support import (
     QUICK,
     McpDouble,
@@ -105,5 +108,39 @@ async def test_a_gateway_whose_name_is_not_allowed_is_told_apart_from_one_withou
             async with asyncio.timeout(BOUND_S):
                 await until(lambda: replica.problem and "certificate" in replica.problem)
             assert not connected.health.ready()
+    finally:
+        await port._server.stop(0)
+
+
+@pytest.mark.parametrize(
+    ("served_with", "dialled_with", "host", "said"),
+    [
+        ("ours", "theirs", "localhost", "is expired, or not one of NYLORUN_GRPC_CA_FILE."),
+        ("old", "old", "localhost", "is expired, or not one of NYLORUN_GRPC_CA_FILE."),
+        ("ours", "ours", "localhost.localdomain", "is not for the host in the target."),
+        (None, "ours", "localhost", "The TLS handshake fails."),
+        ("ours", None, "localhost", "It can't be reached."),
+    ],
+)
+async def test_why_there_is_no_connection_is_said(
+    tmp_path, served_with, dialled_with, host, said, monkeypatch
+):
+    for name in ("ours", "theirs", "old"):
+        write_all(tmp_path / name, (), 0 if name == "old" else 1)
+    tls = None if served_with is None else tls_of(tmp_path / served_with, "model-executor")
+    port = Port(ModelDouble(), ServerSettings(listen="127.0.0.1:0", token=TOKEN, tls=tls), Telemetry())
+    await port.start()
+    number = port.address.rpartition(":")[2]
+    names = ("model-executor", "mcp-pool", "sandbox-manager")
+    targets = {name: [Target(name, f"{host}:{number}")] for name in names}
+
+    async def found(name):
+        return (f"ipv4:127.0.0.1:{name.port}",)
+
+    monkeypatch.setattr(replica_set, "resolve", found)
+    dial = None if dialled_with is None else tls_of(tmp_path / dialled_with, "gateway")
+    try:
+        async with connect(targets, dict.fromkeys(names, TOKEN), timings=QUICK, tls=dial) as connected:
+            await until(lambda: connected.health.reasons().get("model-executor", "").endswith(said))
     finally:
         await port._server.stop(0)
