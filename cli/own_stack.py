@@ -79,13 +79,22 @@ async def _ready(core: CoreClient, process: Process, log: Path) -> None:
 
 
 async def _stop(process: Process) -> None:
+    """Stops it in order. Ctrl-C meanwhile is handed on: the second signal lets `up` kill everything at once."""
     if process.returncode is not None:
         return
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
+
+    def terminate() -> None:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, terminate)
+    terminate()
     try:
         await asyncio.wait_for(process.wait(), STOP_BOUND_S)
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
         await process.wait()
