@@ -86,7 +86,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment. Raises SettingsError with one line per problem."""
+    """Reads the environment. Raises SettingsError."""
     env = Environment(environ)
     state = env.text("WHIPPLETREE_STATE_DIR", "./.whippletree") or ""
     http = _address(env, "WHIPPLETREE_CORE_HTTP_LISTEN", Address("127.0.0.1", 4000))

@@ -51,7 +51,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Reads the environment and the files it names. Raises SettingsError with one line per problem."""
+    """Reads the environment and the files it names. Raises SettingsError."""
     env = Environment(environ)
     host, port = _listen(env)
     hosts = tuple(
