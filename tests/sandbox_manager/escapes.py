@@ -7,6 +7,7 @@ but bash, coreutils and perl.
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -249,6 +250,29 @@ async def _writes_through_links(cell: Cell) -> str | None:
     return None
 
 
+async def _races(cell: Cell) -> str | None:
+    """A command changes a link as fast as it can while tools of the same workspace are asked for."""
+    secret, victim = cell.host.places["SECRET_FILE"], cell.host.places["VICTIM_FILE"]
+    flip = (
+        f"echo mine > real; n=0; while [ $n -lt 50 ]; do ln -sfn {secret} r; ln -sfn {victim} w; "
+        "ln -f real r; ln -f real w; n=$((n+1)); done"
+    )
+    flipping = asyncio.create_task(cell.tool("bash", command=flip))
+    try:
+        for _ in range(2):
+            shown = await asyncio.gather(
+                cell.tool("read", path="r"),
+                cell.tool("grep", pattern=".", path="r"),
+                cell.tool("write", path="w", content="CHANGED"),
+                cell.read_bytes("r"),
+            )
+            if cell.host.secret in str(shown):
+                return "a tool shows the secret"
+    finally:
+        await flipping
+    return None
+
+
 async def _fifo(cell: Cell) -> str | None:
     await cell.tool("bash", command="rm -f p; mkfifo p")
     for tool, more in (
@@ -313,6 +337,7 @@ ATTEMPTS: Final[tuple[Attempt, ...]] = (
     Attempt("links and lists", "nor do listings and globs follow them", attack=_lists_through_links),
     Attempt("links and writes", "nothing outside is written or made through a link",
             attack=_writes_through_links),
+    Attempt("links that change", "nor does a link that changes under them lead out", attack=_races),
     Attempt("fifo", "a FIFO can't make a tool of the manager wait", attack=_fifo),
     Attempt("hard link", "no file from outside the workspace can be linked into it",
             _succeeds("ln /usr/bin/env hard || ln /proc/1/exe hard || ln /etc/passwd hard")),

@@ -1,8 +1,12 @@
+import contextlib
 import errno
+import itertools
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +19,7 @@ from services.sandbox_manager.disk.identity import file_pool
 from services.sandbox_manager.disk.layout import Layout, Place
 from services.sandbox_manager.disk.openat2 import openat2, openat2_problem
 from services.sandbox_manager.disk.opening import InFolder
+from services.sandbox_manager.disk.tree import empty_folder
 from tests.sandbox_manager.support import identity
 
 KEY = "nylorun-tn_a-0000000000000001"
@@ -414,3 +419,108 @@ def test_a_root_that_is_gone_is_an_error_for_people(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "none", None)
     with pytest.raises(BackendError, match=os.strerror(errno.ENOENT)):
         layout.open(KEY)
+
+
+# Races
+
+
+class _Flipping:
+    """Makes one name a folder of the workspace, a link out of it and back again, as fast as it can."""
+
+    def __init__(self, workspace: Path, outside: Path) -> None:
+        self._workspace = workspace
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.turns = 0
+        (workspace / "real").mkdir()
+        (workspace / "real" / "f").write_text("inside")
+        (workspace / "out").symlink_to(outside)
+        (workspace / "round").symlink_to("real/../../../" + str(outside))
+
+    def _run(self) -> None:
+        names = itertools.cycle(("real", "out", "round"))
+        while not self._stop.is_set():
+            name = next(names)
+            held, shown = self._workspace / name, self._workspace / "x"
+            self.turns += 1
+            try:
+                held.rename(shown)
+                shown.rename(held)
+            except OSError:
+                # A tool has made a folder of that name meanwhile.
+                shown.rename(self._workspace / f"made-{self.turns}")
+                if not held.is_symlink() and not held.exists():
+                    return
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_a_name_that_changes_under_the_tools_never_leads_out(
+    files: WorkspaceFiles, workspace: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("secret")
+    seen: set[bytes | None] = set()
+    with _Flipping(workspace, outside) as flipping:
+        for number in range(300):
+            with contextlib.suppress(BackendError):
+                seen.add(files.read_bytes("/workspace/x/f", 100))
+            with contextlib.suppress(BackendError):
+                files.write("/workspace/x/g", b"w")
+            with contextlib.suppress(BackendError):
+                files.make_folders(f"/workspace/x/made-{number % 10}/deeper")
+            if number % 10 == 0:
+                listed = files.list_files("/workspace", 100)
+                assert listed is not None
+                assert all(entry.size != len("secret") + 1 for entry in listed.entries)
+        turns = flipping.turns
+    assert turns > 10
+    assert seen <= {None, b"inside"}
+    assert sorted(path.name for path in outside.iterdir()) == ["f"]
+    assert (outside / "f").read_text() == "secret"
+
+
+def test_removing_while_links_change_takes_nothing_outside(
+    layout: Layout, place: Place, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "f").write_text("secret")
+    with _Flipping(place.path / "workspace", outside):
+        for _ in range(20):
+            folder = os.open(place.path / "tmp", os.O_RDONLY | os.O_DIRECTORY)
+            for number in range(10):
+                os.mkdir(f"d{number}", dir_fd=folder)
+                os.symlink(outside, f"d{number}/l", dir_fd=folder)
+                os.symlink(outside, f"l{number}", dir_fd=folder)
+            empty_folder(folder)
+            assert os.listdir(folder) == []
+            os.close(folder)
+    layout.remove(KEY)
+    assert not place.path.exists()
+    assert (outside / "f").read_text() == "secret"
+
+
+def test_a_hard_link_is_a_file_like_any_other_and_a_sparse_one_has_its_size(
+    files: WorkspaceFiles, workspace: Path
+) -> None:
+    (workspace / "a").write_text("one")
+    os.link(workspace / "a", workspace / "b")
+    files.write("/workspace/b", b"two")
+    assert files.read_bytes("/workspace/a", 10) == b"two"
+    with open(workspace / "sparse", "wb") as sparse:
+        sparse.truncate(2**40)
+    with pytest.raises(FileTooLarge):
+        files.read_bytes("/workspace/sparse", 10**9)
+    with pytest.raises(FileTooLarge):
+        files.read_text("/workspace/sparse")
+    listed = files.list_files("/workspace", 10)
+    assert listed is not None
+    assert [(entry.path, entry.size) for entry in listed.entries] == [("a", 3), ("b", 3), ("sparse", 2**40)]
