@@ -57,6 +57,13 @@ _HANDLER_END_S: Final = 2.0
 """How long a cancelled handler may take in its own `finally`."""
 
 
+_MAIN_KINDS: Final = {
+    "model-executor": {"model": 0},
+    "mcp-pool": {"mcp": 0},
+    "sandbox-manager": {"sandbox": 0},
+}
+
+
 def calls_share_s(grace_s: float, close_s: float | None) -> float:
     """Of a stop's seconds, those that calls in flight may take.
 
@@ -174,12 +181,16 @@ class Port:
 
     def _show_metrics(self) -> None:
         service, own = self._service, {"nylorun.service": self._service.service}
+        idle = _MAIN_KINDS.get(service.service, {})
         metrics.current.observe("nylorun.service.draining", lambda: [(float(self._drainer.draining), own)])
         if isinstance(service, HasWork):
             work = service.work
             metrics.current.observe(
                 "nylorun.service.in_flight",
-                lambda: [(n, {**own, "nylorun.work.kind": kind}) for kind, n in work.kinds().items()],
+                # A series that is missing is no zero to an autoscaler: the main kind is always there.
+                lambda: [
+                    (n, {**own, "nylorun.work.kind": kind}) for kind, n in (idle | work.kinds()).items()
+                ],
             )
 
     async def start(self) -> None:

@@ -80,8 +80,9 @@ class WorkBook:
         return len(self._in_flight)
 
     def kinds(self) -> dict[str, int]:
-        """How much is in flight of each kind. May be asked in any thread."""
-        return dict(Counter(work.kind for work in list(self._in_flight.values())))
+        """How much is in flight of each kind, 0 for one that was. May be asked in any thread."""
+        running = Counter(work.kind for work in list(self._in_flight.values()))
+        return dict.fromkeys(list(self._latencies), 0) | running
 
     def in_flight(self) -> list[admin_pb2.CallInFlight]:
         """The oldest work, at most 1,000 entries."""

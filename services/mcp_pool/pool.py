@@ -67,7 +67,7 @@ class ConnectionPool:
 
     def transports(self) -> dict[str, int]:
         """Open connections by how their servers are reached. May be asked in any thread."""
-        return dict(Counter(transport for _, transport in list(self._opened.values())))
+        return {"pipe": 0, "tcp": 0} | Counter(transport for _, transport in list(self._opened.values()))
 
     @property
     def seats(self) -> int:

@@ -113,6 +113,13 @@ async def test_calls_and_work_are_shown_with_kinds_and_statuses_and_never_with_i
         held = service.work.begin("mcp", "secret-session", "secret-effect-3")
         text = await asyncio.to_thread(scrape, prometheus)
         held.end()
+        # An autoscaler takes a series that is missing for no answer.
+        idle = await asyncio.to_thread(scrape, prometheus)
+    for kind in ("model", "mcp"):
+        assert (
+            f'nylorun_service_in_flight{{nylorun_service="{service.service}",nylorun_work_kind="{kind}"}} 0.0'
+            in idle
+        )
     method = 'rpc_method="whippletree.v1.ModelExecutor/Call"'
     for status in ("OK", "INTERNAL"):
         wanted = f'rpc_server_call_duration_seconds_count{{{method},rpc_response_status_code="{status}",'
