@@ -1,8 +1,9 @@
 """One SQLite file behind a thread of its own: whole transactions in, results out after their commit.
 
-Transactions that come while one commits share the next commit, and so its wait for the disk. One that raises
-undoes nothing but itself. A transaction may be run twice before it is committed, so it does nothing but read
-and write its connection.
+A commit waits for the disk (SQLite's `synchronous=FULL` in WAL mode) unless nobody asked for that; what did not wait
+is on the disk with the next commit that does. Transactions that come while one commits share the next commit, and so
+its wait. One that raises undoes nothing but itself. A transaction may be run twice before it is committed, so it
+does nothing but read and write its connection.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MAX_TRANSACTIONS_PER_COMMIT: Final = 128
 class _Job:
     work: Work[Any]
     future: asyncio.Future[Any]
+    durable: bool
     result: Any = None
     error: Exception | None = None
 
@@ -40,21 +42,24 @@ class SqliteThread:
         self._open_file = open_file
         self._thread = ThreadPoolExecutor(1, name)
         self._db: sqlite3.Connection | None = None
+        self._waits_for_disk: bool | None = None
         self._waiting: list[_Job] = []
         self._busy = False
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
 
-    async def do(self, work: Work[T]) -> T:
-        """The transaction's result, when it is durable. Raises what `work` or `open_file` raised, or sqlite3.Error.
+    async def do(self, work: Work[T], *, durable: bool = True) -> T:
+        """The transaction's result, when it is committed and, with `durable`, on the disk.
+
+        Raises what `work` or `open_file` raised, or sqlite3.Error.
 
         Cancelling the caller does not undo it.
         """
         if self._closed:
             raise sqlite3.ProgrammingError("the file is closed")
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop.create_future())
+        job = _Job(work, loop.create_future(), durable)
         self._waiting.append(job)
         if not self._busy:
             self._hand_over(loop)
@@ -101,7 +106,7 @@ class SqliteThread:
 
     def _serve(self, loop: asyncio.AbstractEventLoop, jobs: Sequence[_Job]) -> None:
         try:
-            db = self._begun()
+            db = self._begun(any(job.durable for job in jobs))
         except Exception as error:  # noqa: BLE001  (whoever asked gets it)
             # Nobody has begun: one after another would only wait as long each.
             for job in jobs:
@@ -114,10 +119,13 @@ class SqliteThread:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._deliver, loop, jobs)
 
-    def _begun(self) -> sqlite3.Connection:
+    def _begun(self, durable: bool) -> sqlite3.Connection:
         """The connection, with a transaction."""
         if self._db is None:
             self._db = self._open_file()
+        if self._waits_for_disk is not durable:
+            self._db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._waits_for_disk = durable
         self._db.execute("BEGIN IMMEDIATE")
         return self._db
 
@@ -133,7 +141,7 @@ class SqliteThread:
 
     def _alone(self, job: _Job) -> None:
         try:
-            _work(self._begun(), (job,))
+            _work(self._begun(job.durable), (job,))
         except Exception as error:  # noqa: BLE001  (whoever asked gets it)
             job.error = error
 

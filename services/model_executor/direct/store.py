@@ -1,8 +1,9 @@
 """Which direct calls were started, and what came of them (model-executor 13.7): a SQLite file.
 
 Replicas of one host share it. A call is written before its first request to a provider and again after it,
-so that no restart sends a started call a second time. Both are on the disk before anybody goes on (SQLite's
-`synchronous=FULL`), so that no power cut does either. The spend caps count in the same transactions.
+so that no restart sends a started call a second time. The start is on the disk before the request leaves, so that
+no power cut does either; for the outcome nobody waits so long: without it the call counts as lost. The spend caps
+count in the same transactions.
 """
 
 from __future__ import annotations
@@ -136,15 +137,15 @@ class CallStore:
         await self._file.close()
         await asyncio.to_thread(self._instances.leave)
 
-    async def _do(self, work: Work[T]) -> T:
+    async def _do(self, work: Work[T], *, durable: bool = True) -> T:
         try:
-            return await self._file.do(work)
+            return await self._file.do(work, durable=durable)
         except (sqlite3.Error, OSError) as error:
             raise StoreFailed(f"The model-executor's store {self._path} can't be used: {error}.") from None
 
     async def _do_or_owe(self, work: Work[None], size: int) -> None:
         try:
-            await self._do(work)
+            await self._do(work, durable=False)
         except StoreFailed:
             self._owe(work, size)
             raise
@@ -188,8 +189,6 @@ class CallStore:
         try:
             self._path.chmod(0o600)
             db.execute("PRAGMA journal_mode = WAL")
-            # A started call has to be there after a power cut too, or it could be billed twice.
-            db.execute("PRAGMA synchronous = FULL")
             _prepare(db)
             self._instances.sweep()
             self._sweep(db, self._clock.now())
