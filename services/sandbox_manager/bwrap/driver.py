@@ -69,7 +69,7 @@ class BwrapBackend:
     def __init__(self, disk: WorkspaceDisk, program: Path | None, dialer: Dialer | None = None) -> None:
         self._disk = disk
         self._program = program
-        self._system = system_flags()
+        self._system = render(system_flags())
         self._seccomp: bytes | None = None
         self._starter: Starter | None = None
         self._ways_out = WaysOut(disk.identity, dialer or Dialer())
@@ -151,7 +151,7 @@ class BwrapBackend:
             own = ["--remount-ro", "/"]
             if place is not None:
                 own = workspace_flags(str(starter.root / place.key), descriptors)
-            return render([*self._system, *own])
+            return self._system + render(own)
 
         return Launch(
             words=starter.words,
