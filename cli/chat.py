@@ -85,6 +85,11 @@ class _Chat:
                 if self._url is not None:
                     raise CoreError(f"No development core answers at {url}. Start one: whippletree up")
                 self._screen.line("No development core answers: starting one for this chat ...")
+                self._screen.line(
+                    "Model: scripted answers; --model names a real one."
+                    if model is None
+                    else f"Model: {model}"
+                )
                 self._enter(ends, own_stack(core, model, self._environ))
             elif model is not None:
                 raise InputError(
