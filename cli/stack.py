@@ -181,7 +181,7 @@ def _settings(plan: StackPlan, name: str) -> dict[str, str]:
             "NYLORUN_MCP_POOL_GRPC_TOKEN_FILE": str(state.token_file(MCP)),
             "NYLORUN_SANDBOX_MANAGER_GRPC_TOKEN_FILE": str(state.token_file(SANDBOX)),
             **_taken_over(plan.environ, "NYLORUN_LOG_LEVEL", "NYLORUN_GATES_URL", "NYLORUN_STOP_GRACE_MS"),
-            **_taken_over(plan.environ, *RECORD_SETTINGS),
+            **_taken_over(plan.environ, *RECORD_SETTINGS, "WHIPPLETREE_GATEWAY_VIEW_PORT"),
         }
     common = {
         "NYLORUN_GRPC_LISTEN": f"{HOST}:{getattr(ports, name.replace('-', '_'))}",

@@ -19,6 +19,7 @@ from gateway.recording.recorder import Recorder
 from gateway.runs.host import RunHost
 from gateway.settings import GatewaySettings, without_userinfo
 from gateway.timing import Timing
+from gateway.view.port import ViewPort
 from gateway.websocket import WebSocketDialer
 from services.common import metrics
 from services.common.logs import error_text, get_logger
@@ -47,7 +48,8 @@ async def run(
     """Serves core until `stop` is set, then gives every run back and closes.
 
     The caller owns `executors` and closes them afterwards. `on_connected` is called whenever `hello` was
-    answered. Raises StartFailed when the health port can't be served or the folder of recordings not used.
+    answered. Raises StartFailed when the health port or the view's can't be served or the folder of
+    recordings not used.
     """
     timing = timing or Timing()
     recorder = _recorder(settings)
@@ -75,7 +77,13 @@ async def run(
     _show_metrics(link, services_health)
     serving = asyncio.create_task(link.run())
     try:
-        async with _health_port(HealthPort(settings.health_port, link, services_health, fleet)) as port:
+        view = None
+        if settings.view_port is not None:
+            view = ViewPort(settings.view_port, link, host.ended, fleet)
+        async with (
+            _health_port(HealthPort(settings.health_port, link, services_health, fleet)) as port,
+            _view_port(view),
+        ):
             get_logger().info("harness_ready", health=f"http://{HOST}:{port.bound_port}/health")
             await _until(stop, serving)
             await _stop(link, serving, settings.stop_grace_ms / 1000.0, timing)
@@ -171,6 +179,26 @@ async def _health_port(port: HealthPort) -> AsyncIterator[HealthPort]:
         ) from None
     try:
         yield port
+    finally:
+        await port.close()
+
+
+@contextlib.asynccontextmanager
+async def _view_port(port: ViewPort | None) -> AsyncIterator[None]:
+    """The port of the page for people, where it is wanted."""
+    if port is None:
+        yield
+        return
+    try:
+        await port.open()
+    except OSError as error:
+        raise StartFailed(
+            f"The view's port {HOST}:{port.bound_port} can't be served ({error.strerror or error}); "
+            "set WHIPPLETREE_GATEWAY_VIEW_PORT to another one, or leave it out."
+        ) from None
+    get_logger().info("harness_view", url=f"http://{HOST}:{port.bound_port}/")
+    try:
+        yield
     finally:
         await port.close()
 

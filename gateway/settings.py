@@ -79,7 +79,8 @@ class GatewaySettings:
     """Everything the gateway is configured with.
 
     `targets` is empty in all-in-one mode; otherwise it has all three services. `bearers` holds one token
-    per service that has one. Runs are recorded when `record_folder` is given. Tokens never appear in `repr`.
+    per service that has one. Runs are recorded when `record_folder` is given, and shown in a
+    page when `view_port` is. Tokens never appear in `repr`.
     """
 
     harness_url: str
@@ -87,6 +88,7 @@ class GatewaySettings:
     gates_url: str | None = None
     root: str = DEFAULT_ROOT
     health_port: int = DEFAULT_HEALTH_PORT
+    view_port: int | None = None
     targets: Mapping[str, tuple[Target, ...]] = field(default_factory=dict)
     bearers: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -123,6 +125,9 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
     else:
         harness_token = env.hex_token("NYLORUN_HARNESS_TOKEN", required=True)
     health_port = env.port("NYLORUN_HARNESS_HEALTH_PORT", DEFAULT_HEALTH_PORT)
+    view_port = env.optional_port("WHIPPLETREE_GATEWAY_VIEW_PORT")
+    if view_port == health_port:
+        env.problem("WHIPPLETREE_GATEWAY_VIEW_PORT must be another port than NYLORUN_HARNESS_HEALTH_PORT.")
     services = _read_services(env, split=split)
     stop_grace_ms = env.integer("NYLORUN_STOP_GRACE_MS", DEFAULT_STOP_GRACE_MS, 0, MAX_STOP_GRACE_MS)
     log_level = env.choice("NYLORUN_LOG_LEVEL", ("info", "debug"), "info")
@@ -140,6 +145,7 @@ def read_settings(environ: Mapping[str, str]) -> GatewaySettings:
         gates_url=gates_url.rstrip("/") if gates_url else None,
         root=root,
         health_port=health_port,
+        view_port=view_port,
         targets=services.targets,
         bearers=services.bearers,
         max_message_bytes=services.max_message_bytes,

@@ -44,6 +44,15 @@ HELD_KINDS: Final = frozenset({"tool", "hook", "fn", "verify"})
 
 _FAULT: Final = "The harness failed to execute the effect"
 
+_ANSWERS: Final[dict[type[Answer], str]] = {
+    Completed: "completed",
+    Pending: "pending",
+    Uncertain: "uncertain",
+    HostError: "failed",
+    AbortedEffect: "aborted",
+}
+"""What an answer to the engine is called in facts."""
+
 
 @dataclass(slots=True)
 class EffectPorts:
@@ -79,12 +88,15 @@ class Effects:
     def __init__(self, ports: EffectPorts) -> None:
         self._ports = ports
         self._open: dict[_Effect, None] = {}
+        self._done: dict[tuple[str, str], int] = {}
 
     def ask(self, request: EffectRequest, answered: Callable[[Answer], None]) -> None:
         """Starts to resolve an effect: its intent is sent before this returns."""
 
         def ended(answer: Answer) -> None:
             del self._open[effect]
+            key = (request.kind, _ANSWERS[type(answer)])
+            self._done[key] = self._done.get(key, 0) + 1
             answered(answer)
 
         effect = _Effect(self._ports, request, ended)
@@ -95,11 +107,31 @@ class Effects:
         """Where each open effect stands, by effect id."""
         return {effect.effect_id: str(effect.phase) for effect in self._open}
 
+    def facts(self) -> list[dict[str, JsonValue]]:
+        """What may be shown of each open effect: id, kind, phase and age."""
+        now = time.monotonic()
+        return [
+            {
+                "effectId": effect.effect_id,
+                "kind": effect.kind,
+                "phase": str(effect.phase),
+                "ageMs": round((now - effect.asked_at) * 1000),
+            }
+            for effect in self._open
+        ]
+
+    def done(self) -> list[dict[str, JsonValue]]:
+        """How many effects of each kind the engine got which answer to."""
+        return [
+            {"kind": kind, "outcome": outcome, "count": count}
+            for (kind, outcome), count in self._done.items()
+        ]
+
 
 class _Effect:
     """One effect's life; see `phases`."""
 
-    __slots__ = ("_answered", "_ports", "_request", "phase")
+    __slots__ = ("_answered", "_ports", "_request", "asked_at", "phase")
 
     def __init__(
         self, ports: EffectPorts, request: EffectRequest, answered: Callable[[Answer], None]
@@ -108,11 +140,17 @@ class _Effect:
         self._request = request
         self._answered = answered
         self.phase = EffectPhase.NEW
+        self.asked_at = time.monotonic()
 
     @property
     def effect_id(self) -> str:
         """Its id; a flow may ask for one id more than once at a time."""
         return self._request.effect_id
+
+    @property
+    def kind(self) -> str:
+        """Its kind."""
+        return self._request.kind
 
     def _enter(self, phase: EffectPhase) -> None:
         self.phase = next_phase(EFFECT_STEPS, self.phase, phase)

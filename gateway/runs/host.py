@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from gateway.engine.contract import Engine, SegmentInput
 from gateway.executors.contract import Executors
 from gateway.recording.recorder import Recorder
+from gateway.runs.ended import EndedRuns
 from gateway.runs.manifests import ManifestPool
 from gateway.tasks import Tasks
 from gateway.timing import Timing
@@ -37,6 +38,7 @@ class RunHost:
     tokens: RunTokens = field(default_factory=RunTokens)
     manifests: ManifestPool = field(default_factory=ManifestPool)
     tasks: Tasks = field(default_factory=Tasks)
+    ended: EndedRuns = field(default_factory=EndedRuns)
     telemetry: Telemetry = field(default_factory=Telemetry)
     recorder: Recorder | None = None
     identity: Identity | None = None

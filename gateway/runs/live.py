@@ -84,6 +84,7 @@ class LiveRuns:
     def _ended(self, run: Run) -> None:
         if self._runs.get(run.run_id) is run:
             del self._runs[run.run_id]
+        self._host.ended.add(run.facts(), run.outcome)
         if not self._runs:
             self._empty.set()
         self._freed()

@@ -99,6 +99,8 @@ class Run:
         self.session_id: Final = grant.session_id
         self.turn_id: Final = grant.turn_id
         self.phase = RunPhase.PREPARING
+        self.outcome = "failed"
+        """How it ended: a status of the engine's, or `released`; it counts once the run is over."""
         self._host = host
         self._connection = connection
         self._cache = cache
@@ -149,7 +151,7 @@ class Run:
         self._holds.resolved(message.effect_id, Resolution(outcome_document(message.outcome), plain))
 
     def facts(self) -> dict[str, Any]:
-        """What may be shown of the run: ids, phases and age."""
+        """What may be shown of the run: ids, kinds, phases, ages and outcomes, never content."""
         return {
             "runId": self.run_id,
             "sessionId": self.session_id,
@@ -157,6 +159,8 @@ class Run:
             "phase": str(self.phase),
             "ageMs": round((self._loop.time() - self.started_at) * 1000),
             "effects": self._effects.phases(),
+            "open": self._effects.facts(),
+            "done": self._effects.done(),
         }
 
     # The life of a run
@@ -217,8 +221,10 @@ class Run:
             if self._recording is not None:
                 due = _output_due(self.run_id, end, transcript)
                 self._recording.released(str(abort.kind), due)
+            self.outcome = "released"
             await self._release(abort)
         else:
+            self.outcome = "failed" if isinstance(end, _Thrown) else end.status
             await self._report(end, transcript, cursor, keeps_transcript)
 
     async def _prepare(self, start: TurnStart) -> Sequence[Any]:

@@ -133,6 +133,10 @@ class Environment:
             return default
         return int(value)
 
+    def optional_port(self, name: str) -> int | None:
+        """A port from 1 to 65535; None when not set."""
+        return self.port(name, 0) or None
+
     def url(
         self, name: str, schemes: Sequence[str], *, required: bool = False, without: str = ""
     ) -> str | None:

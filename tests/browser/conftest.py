@@ -7,6 +7,7 @@ import threading
 import pytest
 from aiohttp import web
 
+from cli.ports import free_ports
 from tests.browser.support import Page, start_browser, why_none
 from tests.system.support import Stack, calls, counting_manifest
 
@@ -101,7 +102,7 @@ async def _start(folder):
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/actions"
-    stack = Stack(folder, ANSWERS)
+    stack = Stack(folder, ANSWERS, environ={"WHIPPLETREE_GATEWAY_VIEW_PORT": str(free_ports().health)})
     await stack.start()
     async with stack.core() as core:
         for agent in ("helper", "hostile", "slow", "failing", "plain"):

@@ -81,6 +81,10 @@ class _Listening(services.common.settings.Environment):
         read = Read(name, "port", str(default), "1 to 65535")
         return self._note(read, lambda: super(_Listening, self).port(name, default))
 
+    def optional_port(self, name: str) -> int | None:
+        read = Read(name, "port", None, "1 to 65535")
+        return self._note(read, lambda: super(_Listening, self).optional_port(name))
+
     def url(
         self, name: str, schemes: Sequence[str], *, required: bool = False, without: str = ""
     ) -> str | None:

@@ -147,6 +147,30 @@ async def test_a_taken_health_port_is_one_line_that_names_the_setting():
     assert "\n" not in str(failed.value)
 
 
+async def test_the_view_is_served_only_when_it_is_asked_for_and_its_taken_port_is_named():
+    fake, stop, connected = FakeExecutors(), asyncio.Event(), asyncio.Event()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        async with core_and_settings(view_port=taken.getsockname()[1]) as (_, settings):
+            with pytest.raises(StartFailed, match="WHIPPLETREE_GATEWAY_VIEW_PORT"):
+                async with asyncio.timeout(BOUND_S):
+                    await run(settings, fake.all(), AlwaysReady(), stop, timing=TIMING)
+    async with core_and_settings(view_port=free_port()) as (core, settings):
+        serving = asyncio.create_task(
+            run(settings, fake.all(), AlwaysReady(), stop, connected.set, timing=TIMING)
+        )
+        async with asyncio.timeout(BOUND_S):
+            await connected.wait()
+            await core.done.wait()
+            url = f"http://127.0.0.1:{settings.view_port}/view"
+            async with aiohttp.ClientSession() as session, session.get(url) as answer:
+                seen = await answer.json()
+            stop.set()
+            await serving
+    assert seen["gateway"]["connected"] is True
+
+
 @pytest.mark.spec("harness-api:10.1")
 async def test_without_a_core_the_process_stays_up_and_says_that_it_is_not_connected():
     fake, stop = FakeExecutors(), asyncio.Event()

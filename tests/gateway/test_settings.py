@@ -54,6 +54,8 @@ def test_values_are_trimmed_blank_is_unset_and_urls_keep_their_text():
     assert settings.gates_url == "http://gateway:4100/base"
     assert settings.root == "/harness"
     assert settings.health_port == 4301
+    assert settings.view_port is None
+    assert read_settings({**BASE, "WHIPPLETREE_GATEWAY_VIEW_PORT": "4302"}).view_port == 4302
 
 
 def test_what_the_image_sets_is_ignored():
@@ -79,6 +81,8 @@ def test_what_the_image_sets_is_ignored():
         ({"NYLORUN_HARNESS_TOKEN": "ab" * 31}, "at least 32 bytes as hex"),
         ({"NYLORUN_HARNESS_TOKEN": "xy" * 32}, "at least 32 bytes as hex"),
         ({"NYLORUN_HARNESS_HEALTH_PORT": "0"}, "NYLORUN_HARNESS_HEALTH_PORT must be a port"),
+        ({"WHIPPLETREE_GATEWAY_VIEW_PORT": "0"}, "WHIPPLETREE_GATEWAY_VIEW_PORT must be a port"),
+        ({"WHIPPLETREE_GATEWAY_VIEW_PORT": "4300"}, "must be another port than NYLORUN_HARNESS_HEALTH_PORT"),
         ({"NYLORUN_HARNESS_HEALTH_PORT": "４３００"}, "NYLORUN_HARNESS_HEALTH_PORT must be a port"),
         ({"NYLORUN_SANDBOX_KIND": "pod"}, "pod mode is not built yet"),
         ({"NYLORUN_GRPC_TLS": "mtls"}, "NYLORUN_GRPC_TLS"),

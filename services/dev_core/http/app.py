@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from protocol import jsjson
 from protocol.jsjson import JsonDepthError, JsonError
+from services.common.console.files import SAFE_HEADERS
 from services.common.hosts import HostCheck
 from services.common.logs import error_text, get_logger
 from services.dev_core.console.pages import is_console
@@ -23,11 +24,6 @@ MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 KEYS_PATH: Final = "/.well-known/jwks.json"
 _OPEN_PATHS: Final = frozenset({"/health", KEYS_PATH})
-_HEADERS: Final = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
@@ -97,7 +93,7 @@ async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamRe
         get_logger().error("http_request_failed", path=request.path, error=error_text(error))
         response = problem_response(Problem("internal", "The core failed to serve the request."))
     if not response.prepared:
-        for name, value in _HEADERS.items():
+        for name, value in SAFE_HEADERS.items():
             response.headers.setdefault(name, value)
     return response
 
