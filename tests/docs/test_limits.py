@@ -35,6 +35,10 @@ GATEWAY = {
         "gateway.engine.definitions:DEFINITION_CACHE_BYTES",
         MIB,
     ),
+    "current runs that the gateway's page shows": ("gateway.view.document:MAX_RUNS", PLAIN),
+    "open effects of a run that the gateway's page shows": ("gateway.view.document:MAX_OPEN", PLAIN),
+    "ended runs that the gateway's page shows": ("gateway.runs.ended:KEPT_RUNS", PLAIN),
+    "an id of an ended run on the gateway's page": ("gateway.runs.ended:MAX_ID_CHARS", CHARACTERS),
     "items of a flow's map, when the core names no limit": (
         "gateway.engine.flow.limits:MAX_MAP_ITEMS",
         PLAIN,
