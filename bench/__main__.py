@@ -31,6 +31,7 @@ NAMES = (
     "model_throughput",
     "model_held",
     "startup",
+    "console",
     "sandbox_exec",
     "sandbox_many",
     "grep",
