@@ -20,7 +20,7 @@ from cli.demo_kill import NotOnce
 from cli.model_choice import ModelChoiceError, choose_model
 from cli.model_script import write_default_script
 from cli.output import format_line
-from cli.ports import free_ports
+from cli.ports import PortError, free_ports
 from cli.running_stack import RunningStack, running_stack
 from cli.stack import StackPlan, core_url
 from cli.state import StateError, open_state
@@ -69,7 +69,15 @@ def run_demo(*, stay: bool, model: str | None = None, flow: bool = False, kill: 
         except TimeoutError:
             print("The demo failed: it did not end in time", file=sys.stderr)
             return 1
-        except (DemoFailed, NotOnce, CoreError, StartFailed, StateError, ModelChoiceError) as error:
+        except (
+            DemoFailed,
+            NotOnce,
+            CoreError,
+            StartFailed,
+            StateError,
+            PortError,
+            ModelChoiceError,
+        ) as error:
             print(f"The demo failed: {error}", file=sys.stderr)
             return 1
 

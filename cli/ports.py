@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import secrets
 import socket
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 
 HOST = "127.0.0.1"
+_OURS = range(20_000, 32_000)
+_ATTEMPTS = 1000
+_given: set[int] = set()
 
 
 class PortError(Exception):
@@ -89,11 +92,24 @@ def check_free(ports: Ports, *, unused: Collection[str] = ()) -> None:
 
 
 def free_ports() -> Ports:
-    """Ports that nobody uses at this moment."""
-    with ExitStack() as stack:
-        chosen = {}
-        for field in fields(Ports):
-            probe = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            probe.bind((HOST, 0))
-            chosen[field.name] = int(probe.getsockname()[1])
-    return Ports(**chosen)
+    """Ports that nobody uses at this moment, none of which this process was given before.
+
+    They lie below those that the system gives to outgoing connections, so that no connection takes one before
+    it is listened on. Raises PortError when none is found.
+    """
+    return Ports(**{field.name: _free_port() for field in fields(Ports)})
+
+
+def _free_port() -> int:
+    for _ in range(_ATTEMPTS):
+        port = secrets.choice(_OURS)
+        if port in _given:
+            continue
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise PortError(f"No free port was found on {HOST} from {_OURS.start} to {_OURS.stop - 1}.")

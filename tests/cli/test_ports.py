@@ -1,4 +1,6 @@
 import socket
+from dataclasses import astuple
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,14 @@ def test_what_is_not_a_loopback_address_with_a_port_is_refused_by_name(value):
 def test_two_listeners_on_one_port_are_refused_by_name():
     with pytest.raises(PortError, match=r"WHIPPLETREE_CORE_HARNESS_LISTEN.*WHIPPLETREE_CORE_HTTP_LISTEN"):
         ports_from({"WHIPPLETREE_CORE_HTTP_LISTEN": "127.0.0.1:4200"})
+
+
+def test_free_ports_are_given_once_and_lie_below_those_of_outgoing_connections():
+    given = [port for _ in range(20) for port in astuple(free_ports())]
+    assert len(set(given)) == len(given)
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert max(given) < max(first, 32_000)
+    assert min(given) >= 20_000
 
 
 def test_a_taken_port_is_named_with_its_setting():
